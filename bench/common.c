@@ -15,7 +15,7 @@ double bench_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-static int compare(const void *a, const void *b)
+static int doubles_compare_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
@@ -24,7 +24,7 @@ static int compare(const void *a, const void *b)
 
 double bench_quantile(double *values, size_t count, double part)
 {
-    qsort(values, count, sizeof *values, compare);
+    qsort(values, count, sizeof *values, doubles_compare_ascending);
     size_t index = (size_t)((double)count * part);
     return values[index < count ? index : count - 1];
 }
@@ -66,7 +66,7 @@ void bench_with_option(const char *url, const char *option, char *out, size_t si
 
 static atomic_long debug_lines;
 
-static void count_line(void *context, syncguard_log_level level, const char *message)
+static void bench_count_debug_line(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
     (void)message;
@@ -83,7 +83,7 @@ syncguard_backend *bench_open(const char *url, const char *option)
 {
     char whole[BENCH_URL_SIZE];
     syncguard_options patient = SYNCGUARD_OPTIONS_INIT;
-    patient.log = count_line;
+    patient.log = bench_count_debug_line;
     patient.timeout_ms = 60000; /* a slow disk is a figure, not a failure */
     bench_with_option(url, option, whole, sizeof whole);
     syncguard_backend *backend = NULL;
@@ -110,7 +110,7 @@ static struct {
 } pinned;
 
 /* The server with its processes; those that it starts later are where it is. */
-static void place_server(int pid, const cpu_set_t *where)
+static void server_set_affinity(int pid, const cpu_set_t *where)
 {
     char path[64];
     if (sched_setaffinity(pid, sizeof *where, where) != 0)
@@ -125,7 +125,7 @@ static void place_server(int pid, const cpu_set_t *where)
     fclose(file);
 }
 
-static cpu_set_t only(const cpu_set_t *allowed, bool last)
+static cpu_set_t cpu_set_pick_one(const cpu_set_t *allowed, bool last)
 {
     cpu_set_t one;
     size_t chosen = CPU_SETSIZE;
@@ -148,8 +148,9 @@ bool bench_pin(const bench_store *store, void *plain)
         bench_die("pinning", strerror(errno));
     if (CPU_COUNT(&pinned.own_before) < 2)
         return false;
-    cpu_set_t first = only(&pinned.own_before, false), last = only(&pinned.own_before, true);
-    place_server(server, &first);
+    cpu_set_t first = cpu_set_pick_one(&pinned.own_before, false),
+              last = cpu_set_pick_one(&pinned.own_before, true);
+    server_set_affinity(server, &first);
     pinned.server = server;
     if (sched_setaffinity(0, sizeof last, &last) != 0)
         bench_die("pinning", strerror(errno));
@@ -163,7 +164,7 @@ void bench_unpin(void)
         return;
     pinned.server = 0;
     (void)sched_setaffinity(0, sizeof pinned.own_before, &pinned.own_before);
-    place_server(server, &pinned.server_before);
+    server_set_affinity(server, &pinned.server_before);
 }
 
 bool bench_pinned(void)

@@ -17,7 +17,8 @@ static const char *const names[] = {"1", "1,000", "100,000", "1,000,000"};
 static double samples[SIZES][SAMPLES];
 static double middle[SIZES][BENCH_MAX_REPETITIONS];
 
-static void repeat(syncguard_backend **stores, size_t from, size_t to, unsigned *seed)
+static void growth_measure_blocks(syncguard_backend **stores, size_t from, size_t to,
+                                  unsigned *seed)
 {
     for (int block = 0; block < BLOCKS; block++) {
         for (size_t size = from; size < to; size++) {
@@ -32,11 +33,12 @@ static void repeat(syncguard_backend **stores, size_t from, size_t to, unsigned 
     }
 }
 
-static void repeat_all(const bench_store *store, syncguard_backend **stores, size_t from, size_t to)
+static void growth_repeat_measurement(const bench_store *store, syncguard_backend **stores,
+                                      size_t from, size_t to)
 {
     unsigned seed = 1;
     for (int r = -1; r < store->repetitions; r++) { /* the first warms up */
-        repeat(stores, from, to, &seed);
+        growth_measure_blocks(stores, from, to, &seed);
         for (size_t size = from; size < to && r >= 0; size++)
             middle[size][r] = bench_quantile(samples[size], SAMPLES, 0.5);
     }
@@ -54,10 +56,10 @@ void bench_growth(const bench_store *store)
         raw->grow(store, bench_scaled(store, sizes[size]), url, sizeof url);
         stores[size] = bench_open(url, NULL);
         if (steps)
-            repeat_all(store, stores, size, size + 1);
+            growth_repeat_measurement(store, stores, size, size + 1);
     }
     if (!steps)
-        repeat_all(store, stores, 0, SIZES);
+        growth_repeat_measurement(store, stores, 0, SIZES);
     double base[BENCH_MAX_REPETITIONS];
     for (size_t size = 1; size < SIZES; size++) {
         char name[64];

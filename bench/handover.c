@@ -51,7 +51,7 @@ typedef struct asking {
     turn *mine;
 } asking;
 
-static meeting *meet(const char *log)
+static meeting *meeting_map(const char *log)
 {
     char path[4300];
     snprintf(path, sizeof path, "%s.meeting", log);
@@ -100,7 +100,7 @@ static void wait_for_change(bench_condition *condition, const struct timespec *e
 }
 
 /* Adds to the counts. Returns that of the grants. */
-static long tell(meeting *shared, int grants, int waiting, int gone)
+static long meeting_add_counts(meeting *shared, int grants, int waiting, int gone)
 {
     pthread_mutex_lock(&shared->condition.mutex);
     long all = shared->grants += grants;
@@ -128,7 +128,7 @@ static void let_all_wait(meeting *shared, int processes)
     bench_pause_us(HOLD_US);
 }
 
-static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void meeting_note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     const asking *self = context;
     (void)attempts;
@@ -137,7 +137,7 @@ static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t re
     if (self->mine->waits_us > 0)
         return;
     self->mine->waits_us = bench_us();
-    tell(self->shared, 0, 1, 0);
+    meeting_add_counts(self->shared, 0, 1, 0);
 }
 
 /* LOG PROCESSES TURNS RACE_MS (0: so many turns, forced) */
@@ -147,7 +147,7 @@ int bench_take_turns(const char *url, char **arguments)
     long turns = strtol(arguments[2], NULL, 10);
     double race_us = strtod(arguments[3], NULL) * 1000;
     syncguard_backend *backend = bench_open(url, NULL);
-    meeting *shared = meet(arguments[0]);
+    meeting *shared = meeting_map(arguments[0]);
     int fd = open(arguments[0], O_WRONLY | O_APPEND | O_CLOEXEC);
     double begin = bench_us();
     if (fd < 0)
@@ -155,7 +155,7 @@ int bench_take_turns(const char *url, char **arguments)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
-    options.on_wait = note_wait;
+    options.on_wait = meeting_note_wait;
     syncguard_error err;
     for (long i = 0; (race_us > 0 ? bench_us() - begin < race_us : i < turns) != 0; i++) {
         turn mine = {.pid = (int)getpid()};
@@ -165,7 +165,7 @@ int bench_take_turns(const char *url, char **arguments)
         if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("acquire", err.message);
         mine.acquired_us = bench_us();
-        long grant = tell(shared, 1, mine.waits_us > 0 ? -1 : 0, 0);
+        long grant = meeting_add_counts(shared, 1, mine.waits_us > 0 ? -1 : 0, 0);
         memcpy(mine.fence, syncguard_lock_fence(lock), sizeof mine.fence);
         if (race_us == 0)
             let_all_wait(shared, processes);
@@ -178,18 +178,19 @@ int bench_take_turns(const char *url, char **arguments)
         if (write(fd, &mine, sizeof mine) != (ssize_t)sizeof mine)
             bench_die(arguments[0], "cannot be written");
     }
-    tell(shared, 0, 0, 1);
+    meeting_add_counts(shared, 0, 0, 1);
     syncguard_close(backend);
     return 0;
 }
 
-static int by_fence(const void *a, const void *b)
+static int turn_compare_fence(const void *a, const void *b)
 {
     return strcmp(((const turn *)a)->fence, ((const turn *)b)->fence);
 }
 
 /* Lets so many processes take turns; returns how many turns they took, in order. */
-static size_t let_them(const bench_store *store, int processes, long turns, long race_ms)
+static size_t handover_run_processes(const bench_store *store, int processes, long turns,
+                                     long race_ms)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/turns", bench_folder());
@@ -203,7 +204,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
     if (fd < 0)
         bench_die(path, "cannot be made");
     close(fd);
-    meeting *shared = meet(path);
+    meeting *shared = meeting_map(path);
     memset(shared, 0, sizeof *shared);
     open_condition(&shared->condition);
     munmap(shared, sizeof *shared);
@@ -228,7 +229,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
         bench_die(path, "cannot be read");
     size_t taken = fread(log_of_all, sizeof log_of_all[0], MOST_TURNS, file);
     fclose(file);
-    qsort(log_of_all, taken, sizeof log_of_all[0], by_fence);
+    qsort(log_of_all, taken, sizeof log_of_all[0], turn_compare_fence);
     for (size_t i = 1; i < taken; i++) {
         if (log_of_all[i].acquired_us < log_of_all[i - 1].released_us)
             bench_die("hand-over", "two holders at once");
@@ -237,7 +238,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
 }
 
 /* What a hand-over is counted in, in microseconds. */
-static double one_trip(const bench_raw *raw, void *plain)
+static double handover_time_round_trip(const bench_raw *raw, void *plain)
 {
     double start = bench_us();
     if (raw->round_trip != NULL)
@@ -247,7 +248,7 @@ static double one_trip(const bench_raw *raw, void *plain)
     return bench_us() - start;
 }
 
-static void forced(const bench_store *store, void *plain, int processes, int which)
+static void handover_measure_forced(const bench_store *store, void *plain, int processes, int which)
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
@@ -262,11 +263,11 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
         double trips[400];
         size_t samples = raw->turns < 200 ? (size_t)raw->turns : 200;
         for (size_t i = 0; i < samples; i++)
-            trips[i] = one_trip(raw, plain);
-        size_t taken = let_them(store, processes, raw->turns / processes, 0);
+            trips[i] = handover_time_round_trip(raw, plain);
+        size_t taken = handover_run_processes(store, processes, raw->turns / processes, 0);
         /* And after them: the machine may have become slower or faster meanwhile. */
         for (size_t i = samples; i < 2 * samples; i++)
-            trips[i] = one_trip(raw, plain);
+            trips[i] = handover_time_round_trip(raw, plain);
         limit[r] = again[r] = bench_quantile(trips, 2 * samples, 0.5);
         size_t filled = 0;
         for (size_t i = 1; i < taken; i++) {
@@ -318,7 +319,7 @@ void bench_give_baton(bench_baton *shared)
     atomic_store(&shared->released_us, bench_us());
 }
 
-static void turns_by_hand(const bench_store *store, double *times)
+static void handover_time_plain_turns(const bench_store *store, double *times)
 {
     const bench_raw *raw = store->raw;
     bench_baton *shared =
@@ -341,7 +342,7 @@ static void turns_by_hand(const bench_store *store, double *times)
 }
 
 /* How near to the limit of one report and one try a hand-over can come at all. */
-static void by_hand(const bench_store *store, void *plain)
+static void handover_measure_plain(const bench_store *store, void *plain)
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
@@ -355,11 +356,11 @@ static void by_hand(const bench_store *store, void *plain)
         for (size_t i = 0; i < 400; i++) {
             if (i >= 200) /* as a release comes: after a pause */
                 bench_pause_us(HOLD_US);
-            trips[i] = one_trip(raw, plain);
+            trips[i] = handover_time_round_trip(raw, plain);
         }
         limit[r] = again[r] = bench_quantile(trips, 200, 0.5);
         lone[r] = bench_quantile(trips + 200, 200, 0.5);
-        turns_by_hand(store, times);
+        handover_time_plain_turns(store, times);
         p50[r] = bench_quantile(times, (size_t)raw->turns, 0.5);
     }
     char name[64];
@@ -372,13 +373,13 @@ static void by_hand(const bench_store *store, void *plain)
 }
 
 /* The smallest share that a process got of a fair eighth, in percent. */
-static void free_race(const bench_store *store)
+static void handover_measure_race(const bench_store *store)
 {
     double shares[BENCH_MAX_REPETITIONS];
     for (int r = 0; r < store->repetitions; r++) {
         int pids[MOST_PROCESSES] = {0};
         long counts[MOST_PROCESSES] = {0};
-        size_t taken = let_them(store, MOST_PROCESSES, 0, RACE_MS);
+        size_t taken = handover_run_processes(store, MOST_PROCESSES, 0, RACE_MS);
         for (size_t i = 0; i < taken; i++) {
             int who = 0;
             while (pids[who] != 0 && pids[who] != log_of_all[i].pid)
@@ -395,13 +396,13 @@ static void free_race(const bench_store *store)
                  store->repetitions, BENCH_INTEREST, 0);
 }
 
-static void all_forced(const bench_store *store, void *plain)
+static void handover_measure_all_forced(const bench_store *store, void *plain)
 {
-    forced(store, plain, 2, 0);
+    handover_measure_forced(store, plain, 2, 0);
     if (store->raw->turns >= 100)
-        forced(store, plain, 8, 1);
+        handover_measure_forced(store, plain, 8, 1);
     if (store->raw->by_hand != NULL)
-        by_hand(store, plain);
+        handover_measure_plain(store, plain);
 }
 
 void bench_handover(const bench_store *store)
@@ -411,11 +412,11 @@ void bench_handover(const bench_store *store)
         return;
     void *plain = raw->open(store->url);
     if (bench_pin(store, plain)) { /* the round trips and the processes alike */
-        all_forced(store, plain);
+        handover_measure_all_forced(store, plain);
         bench_unpin();
     }
-    all_forced(store, plain);
+    handover_measure_all_forced(store, plain);
     if (raw->turns >= 100)
-        free_race(store);
+        handover_measure_race(store);
     raw->close(plain);
 }

@@ -83,7 +83,7 @@ typedef struct taker {
     pthread_t thread;
 } taker;
 
-static void *take(void *argument)
+static void *taker_acquire_locks(void *argument)
 {
     taker *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -101,7 +101,7 @@ static void *take(void *argument)
     return NULL;
 }
 
-static void *give_back(void *argument)
+static void *taker_dispose_locks(void *argument)
 {
     taker *self = argument;
     for (int i = self->from; i < self->to; i++)
@@ -110,7 +110,7 @@ static void *give_back(void *argument)
 }
 
 /* All takers at work at once. */
-static void share(taker *takers, void *(*work)(void *))
+static void takers_run(taker *takers, void *(*work)(void *))
 {
     for (int i = 0; i < TAKERS; i++) {
         if (pthread_create(&takers[i].thread, NULL, work, &takers[i]) != 0)
@@ -120,8 +120,8 @@ static void share(taker *takers, void *(*work)(void *))
         pthread_join(takers[i].thread, NULL);
 }
 
-static void divide(taker *takers, syncguard_backend *backend, syncguard_lock **locks, int count,
-                   int64_t ttl_ms, syncguard_lost_fn on_lost)
+static void takers_divide_locks(taker *takers, syncguard_backend *backend, syncguard_lock **locks,
+                                int count, int64_t ttl_ms, syncguard_lost_fn on_lost)
 {
     for (int i = 0; i < TAKERS; i++)
         takers[i] = (taker){.backend = backend,
@@ -132,7 +132,7 @@ static void divide(taker *takers, syncguard_backend *backend, syncguard_lock **l
                             .on_lost = on_lost};
 }
 
-static syncguard_lock **room_for(int count)
+static syncguard_lock **locks_allocate(int count)
 {
     syncguard_lock **locks = malloc((size_t)count * sizeof(syncguard_lock *));
     if (locks == NULL)
@@ -172,20 +172,21 @@ static double bytes_per_lock(const bench_store *store)
 int bench_remember(const char *url, const char *text)
 {
     int count = (int)strtol(text, NULL, 10);
-    syncguard_lock **locks = room_for(count);
+    syncguard_lock **locks = locks_allocate(count);
     syncguard_backend *backend = bench_open(url, NULL);
     taker takers[TAKERS];
     /* What the handle and the threads need anyway: long enough that all are at work at once, so
      * that every connection and every arena of malloc is there. */
-    divide(takers, backend, locks, count < 20 * TAKERS ? count : 20 * TAKERS, 600000, NULL);
-    share(takers, take);
-    share(takers, give_back);
-    divide(takers, backend, locks, count, 600000, NULL);
+    takers_divide_locks(takers, backend, locks, count < 20 * TAKERS ? count : 20 * TAKERS, 600000,
+                        NULL);
+    takers_run(takers, taker_acquire_locks);
+    takers_run(takers, taker_dispose_locks);
+    takers_divide_locks(takers, backend, locks, count, 600000, NULL);
     long before = bench_rss_bytes();
-    share(takers, take);
+    takers_run(takers, taker_acquire_locks);
     printf("%.1f\n", (double)(bench_rss_bytes() - before) / count);
     fflush(stdout);
-    share(takers, give_back);
+    takers_run(takers, taker_dispose_locks);
     syncguard_close(backend);
     return 0;
 }
@@ -228,14 +229,14 @@ void bench_held(const bench_store *store)
     taker takers[TAKERS];
     if (store->raw->held == 0)
         return;
-    syncguard_lock **locks = room_for(count);
+    syncguard_lock **locks = locks_allocate(count);
     syncguard_backend *backend = bench_open(store->url, NULL);
-    divide(takers, backend, locks, TAKERS, HELD_TTL_MS, NULL);
-    share(takers, take);
-    share(takers, give_back);
-    divide(takers, backend, locks, count, HELD_TTL_MS, count_lost);
+    takers_divide_locks(takers, backend, locks, TAKERS, HELD_TTL_MS, NULL);
+    takers_run(takers, taker_acquire_locks);
+    takers_run(takers, taker_dispose_locks);
+    takers_divide_locks(takers, backend, locks, count, HELD_TTL_MS, count_lost);
     long before = bench_rss_bytes();
-    share(takers, take);
+    takers_run(takers, taker_acquire_locks);
     double start = bench_us(), cpu_start = cpu_us();
     while (bench_us() - start < length_us)
         bench_pause_us(100000);
@@ -255,7 +256,7 @@ void bench_held(const bench_store *store)
     bench_report(store, name, "bytes", bytes, NULL, NULL, 1, BENCH_MOST, 512);
     snprintf(name, sizeof name, "%d locks held, share of one core", count);
     bench_report(store, name, "%", cpu, NULL, NULL, 1, BENCH_MOST, 25);
-    share(takers, give_back);
+    takers_run(takers, taker_dispose_locks);
     syncguard_close(backend);
     free(locks);
 }

@@ -75,7 +75,7 @@ static const struct {
 };
 #define KNOWN (sizeof known / sizeof known[0])
 
-static void usage(const char *why)
+static void bench_exit_usage(const char *why)
 {
     fprintf(stderr, "syncguard-bench: %s; groups:", why);
     for (size_t i = 0; i < GROUPS; i++)
@@ -93,7 +93,7 @@ static const bench_raw *raw_of(const char *url)
     return NULL;
 }
 
-static bool reachable(const char *url)
+static bool url_is_reachable(const char *url)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -109,7 +109,7 @@ static bool reachable(const char *url)
     return true;
 }
 
-static bool wanted(const group *g, char **names, int count)
+static bool group_is_wanted(const group *g, char **names, int count)
 {
     if (count == 0)
         return !g->when_asked;
@@ -127,7 +127,7 @@ static void check_groups(char **names, int count)
         for (size_t k = 0; k < GROUPS; k++)
             found = found || strcmp(names[i], groups[k].name) == 0;
         if (!found)
-            usage("unknown group");
+            bench_exit_usage("unknown group");
     }
 }
 
@@ -141,7 +141,7 @@ static void register_all(void)
 }
 
 /* A child of this program, or a single answer: -1 if it is none of these. */
-static int special(int argc, char **argv)
+static int child_command_run(int argc, char **argv)
 {
     const char *given = getenv(BENCH_URL_VARIABLE);
     if (given == NULL || argc < 3)
@@ -201,13 +201,13 @@ static void read_options(int argc, char **argv, wish *w)
         else if (letter == 'r')
             w->repetitions = (int)strtol(optarg, NULL, 10);
         else
-            usage("unknown option");
+            bench_exit_usage("unknown option");
     }
     w->groups = argv + optind;
     w->group_count = argc - optind;
     check_groups(w->groups, w->group_count);
     if (w->repetitions < 1 || w->repetitions > BENCH_MAX_REPETITIONS)
-        usage("--repeat is 1 to 25");
+        bench_exit_usage("--repeat is 1 to 25");
 }
 
 static void choose_stores(wish *w)
@@ -225,13 +225,13 @@ static void choose_stores(wish *w)
 }
 
 /* False if the store cannot be reached. */
-static bool measure(const place *p, const wish *w)
+static bool place_measure(const place *p, const wish *w)
 {
-    if (!reachable(p->url))
+    if (!url_is_reachable(p->url))
         return false;
     bench_store store = {p->raw, p->url, w->repetitions, w->own_server, w->brief};
     for (size_t k = 0; k < GROUPS; k++) {
-        if (!wanted(&groups[k], w->groups, w->group_count))
+        if (!group_is_wanted(&groups[k], w->groups, w->group_count))
             continue;
         if (groups[k].when_asked && !store.own && p->raw->may_fill != NULL &&
             !p->raw->may_fill(p->url))
@@ -250,7 +250,7 @@ static int measure_all(void *context)
     if (w->earlier != NULL)
         bench_read(w->earlier);
     for (int i = 0; i < w->place_count; i++)
-        reached += measure(&w->places[i], w);
+        reached += place_measure(&w->places[i], w);
     if (reached == 0)
         return w->refused != 0 ? w->refused : EXIT_UNAVAILABLE;
     if (w->plot != NULL)
@@ -258,7 +258,7 @@ static int measure_all(void *context)
     return bench_all_hold() ? 0 : 1;
 }
 
-static int clear(void *context)
+static int place_clear(void *context)
 {
     const place *p = context;
     p->raw->clear(p->url);
@@ -267,7 +267,7 @@ static int clear(void *context)
 
 /* Calls of the library have a deadline, those of the plain clients have none: a server that hangs
  * is found out here. */
-static int answers(void *context)
+static int place_probe(void *context)
 {
     const place *p = context;
     syncguard_backend *backend = NULL;
@@ -285,11 +285,11 @@ static int answers(void *context)
 }
 
 /* Exit code of the first step that failed, or 0. */
-static int prepare(place *p)
+static int place_prepare(place *p)
 {
-    int code = p->raw->clear == NULL ? 0 : bench_supervise(answers, p);
+    int code = p->raw->clear == NULL ? 0 : bench_supervise(place_probe, p);
     if (code == 0 && p->raw->clear != NULL)
-        code = bench_supervise(clear, p) == 0 ? 0 : EXIT_UNAVAILABLE;
+        code = bench_supervise(place_clear, p) == 0 ? 0 : EXIT_UNAVAILABLE;
     return code;
 }
 
@@ -301,13 +301,13 @@ static void choose_places(wish *w)
         place *p = &w->places[w->place_count];
         p->raw = raw_of(w->urls[i]);
         if (p->raw == NULL)
-            usage("there is no plain client for one of the stores");
+            bench_exit_usage("there is no plain client for one of the stores");
         bench_make_name(name);
         if (p->raw->place != NULL)
             p->raw->place(w->urls[i], name, p->url, sizeof p->url);
         else
             snprintf(p->url, sizeof p->url, "%s", w->urls[i]);
-        int code = prepare(p);
+        int code = place_prepare(p);
         if (code == 0) {
             w->place_count++;
         } else if (bench_ended_by() == 0) {
@@ -326,7 +326,7 @@ static void clear_places(wish *w)
         char shown[BENCH_NAME_SIZE];
         if (p->raw->clear == NULL || w->own_server)
             continue;
-        if (bench_supervise(clear, p) == 0)
+        if (bench_supervise(place_clear, p) == 0)
             continue;
         snprintf(shown, sizeof shown, "%.28s", strstr(p->url, "syncguard_bench_"));
         fprintf(stderr, "syncguard-bench: what is named %s... is left in %s\n", shown,
@@ -338,7 +338,7 @@ int main(int argc, char **argv)
 {
     static wish w = {.repetitions = 5};
     register_all();
-    int code = special(argc, argv);
+    int code = child_command_run(argc, argv);
     if (code >= 0)
         return code;
     read_options(argc, argv, &w);

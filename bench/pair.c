@@ -16,7 +16,7 @@ typedef struct side {
     double p50[2][BENCH_MAX_REPETITIONS], p99[2][BENCH_MAX_REPETITIONS];
 } side;
 
-static void one_block(const bench_raw *raw, side *s, int from, int count)
+static void side_measure_block(const bench_raw *raw, side *s, int from, int count)
 {
     for (int i = from; i < from + count; i++) {
         double start = bench_us();
@@ -30,7 +30,7 @@ static void one_block(const bench_raw *raw, side *s, int from, int count)
     }
 }
 
-static void show(const bench_store *store, side *s)
+static void side_report(const bench_store *store, side *s)
 {
     const bench_raw *raw = store->raw;
     char name[96];
@@ -44,14 +44,14 @@ static void show(const bench_store *store, side *s)
                  BENCH_INTEREST, 0);
 }
 
-static void take_turns(const bench_store *store, side *sides, int count, int pairs)
+static void sides_take_turns(const bench_store *store, side *sides, int count, int pairs)
 {
     size_t samples = (size_t)(BLOCKS * pairs);
     bench_tidy(store);
     for (int r = -1; r < bench_often(store); r++) { /* the first warms up */
         for (int block = 0; block < BLOCKS; block++) {
             for (int v = 0; v < count; v++)
-                one_block(store->raw, &sides[v], block * pairs, pairs);
+                side_measure_block(store->raw, &sides[v], block * pairs, pairs);
         }
         for (int v = 0; v < count && r >= 0; v++) {
             sides[v].p50[0][r] = bench_quantile(sides[v].ours, samples, 0.5);
@@ -61,7 +61,7 @@ static void take_turns(const bench_store *store, side *sides, int count, int pai
         }
     }
     for (int v = 0; v < count; v++)
-        show(store, &sides[v]);
+        side_report(store, &sides[v]);
 }
 
 void bench_pairs(const bench_store *store)
@@ -83,10 +83,10 @@ void bench_pairs(const bench_store *store)
             bench_die("pair", "out of memory");
     }
     if (bench_pin(store, sides[0].raw)) {
-        take_turns(store, sides, count, pairs);
+        sides_take_turns(store, sides, count, pairs);
         bench_unpin();
     }
-    take_turns(store, sides, count, pairs);
+    sides_take_turns(store, sides, count, pairs);
     for (int v = 0; v < count; v++) {
         syncguard_close(sides[v].backend);
         raw->close(sides[v].raw);

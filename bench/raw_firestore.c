@@ -24,7 +24,7 @@ typedef struct plain {
     int round;
 } plain;
 
-static size_t collect(char *data, size_t size, size_t count, void *context)
+static size_t raw_firestore_collect(char *data, size_t size, size_t count, void *context)
 {
     plain *self = context;
     size_t length = size * count;
@@ -37,7 +37,7 @@ static size_t collect(char *data, size_t size, size_t count, void *context)
 }
 
 /* firestore://PROJECT[/DATABASE] */
-static void name_documents(plain *self, const char *url)
+static void raw_firestore_name_documents(plain *self, const char *url)
 {
     const char *project = url + strlen("firestore://");
     int length = (int)strcspn(project, "/?");
@@ -47,7 +47,7 @@ static void name_documents(plain *self, const char *url)
              length, project, rest > 0 ? rest : 9, rest > 0 ? database : "(default)");
 }
 
-static void *open_raw(const char *url)
+static void *raw_firestore_open(const char *url)
 {
     const char *host = getenv("FIRESTORE_EMULATOR_HOST");
     plain *self = calloc(1, sizeof *self);
@@ -62,7 +62,7 @@ static void *open_raw(const char *url)
         !bench_option(url, "collection", self->locks, sizeof self->locks) ||
         !bench_option(url, "fence_collection", self->fences, sizeof self->fences))
         bench_die("firestore", "there are no collections of our own");
-    name_documents(self, url);
+    raw_firestore_name_documents(self, url);
     self->headers = curl_slist_append(NULL, "Content-Type: application/json");
     self->headers = curl_slist_append(self->headers, "Authorization: Bearer owner");
     snprintf(self->url[BATCH_GET], sizeof self->url[0], "http://%s/v1/%s:batchGet", self->host,
@@ -72,12 +72,12 @@ static void *open_raw(const char *url)
     curl_easy_setopt(self->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(self->easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(self->easy, CURLOPT_HTTPHEADER, self->headers);
-    curl_easy_setopt(self->easy, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(self->easy, CURLOPT_WRITEFUNCTION, raw_firestore_collect);
     curl_easy_setopt(self->easy, CURLOPT_WRITEDATA, self);
     return self;
 }
 
-static void close_raw(void *raw)
+static void raw_firestore_close(void *raw)
 {
     plain *self = raw;
     curl_easy_cleanup(self->easy);
@@ -85,7 +85,7 @@ static void close_raw(void *raw)
     free(self);
 }
 
-static void request(plain *self)
+static void raw_firestore_perform(plain *self)
 {
     self->length = 0;
     self->answer[0] = '\0';
@@ -97,16 +97,16 @@ static void request(plain *self)
         bench_die("plain libcurl", self->answer);
 }
 
-static void post(plain *self, int which, const char *body)
+static void raw_firestore_post(plain *self, int which, const char *body)
 {
     curl_easy_setopt(self->easy, CURLOPT_URL, self->url[which]);
     curl_easy_setopt(self->easy, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(self->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
-    request(self);
+    raw_firestore_perform(self);
 }
 
 /* Copies the text after the last "updateTime": " of the answer. */
-static bool update_time(const plain *self, char out[64])
+static bool raw_firestore_update_time(const plain *self, char out[64])
 {
     const char *at = self->answer;
     const char *found = NULL;
@@ -119,7 +119,7 @@ static bool update_time(const plain *self, char out[64])
     return found != NULL;
 }
 
-static void pair(void *raw, const char *key)
+static void raw_firestore_pair(void *raw, const char *key)
 {
     plain *self = raw;
     char body[4096];
@@ -127,10 +127,10 @@ static void pair(void *raw, const char *key)
     int round = ++self->round;
     snprintf(body, sizeof body, "{\"documents\":[\"%s/%s/%s\",\"%s/%s/fence:%s\"]}",
              self->documents, self->locks, key, self->documents, self->fences, key);
-    post(self, 0, body);
+    raw_firestore_post(self, 0, body);
     char condition[128] = "\"exists\":false";
     char counter_time[64];
-    if (update_time(self, counter_time))
+    if (raw_firestore_update_time(self, counter_time))
         snprintf(condition, sizeof condition, "\"updateTime\":\"%s\"", counter_time);
     snprintf(body, sizeof body,
              "{\"writes\":[{\"update\":{\"name\":\"%s/%s/%s\",\"fields\":{"
@@ -144,20 +144,20 @@ static void pair(void *raw, const char *key)
              "\"currentDocument\":{%s}}]}",
              self->documents, self->locks, key, key, round, now + 30000, now, self->documents,
              self->fences, key, round, key, condition);
-    post(self, 1, body);
+    raw_firestore_post(self, 1, body);
     char lock_time[64];
-    if (!update_time(self, lock_time))
+    if (!raw_firestore_update_time(self, lock_time))
         bench_die("plain libcurl", "no updateTime");
     snprintf(body, sizeof body,
              "{\"writes\":[{\"delete\":\"%s/%s/%s\",\"currentDocument\":"
              "{\"updateTime\":\"%s\"}}]}",
              self->documents, self->locks, key, lock_time);
-    post(self, 1, body);
+    raw_firestore_post(self, 1, body);
 }
 
 /* ---- our place ---- */
 
-static void place(const char *url, const char *name, char *out, size_t size)
+static void raw_firestore_place_url(const char *url, const char *name, char *out, size_t size)
 {
     char fences[BENCH_NAME_SIZE + 32], step[BENCH_URL_SIZE];
     snprintf(fences, sizeof fences, "%s_fences", name);
@@ -166,7 +166,7 @@ static void place(const char *url, const char *name, char *out, size_t size)
 }
 
 /* Removes a page of a collection; false: it is empty. */
-static bool remove_page(plain *self, const char *collection)
+static bool raw_firestore_remove_page(plain *self, const char *collection)
 {
     static const char head[] = "\"name\": \"";
     static char body[MOST_ANSWER];
@@ -176,7 +176,7 @@ static bool remove_page(plain *self, const char *collection)
              self->documents, collection, PAGE);
     curl_easy_setopt(self->easy, CURLOPT_URL, url);
     curl_easy_setopt(self->easy, CURLOPT_HTTPGET, 1L);
-    request(self);
+    raw_firestore_perform(self);
     size_t used = (size_t)snprintf(body, sizeof body, "{\"writes\":[");
     int count = 0;
     while ((at = strstr(at, head)) != NULL && used + 2048 < sizeof body) {
@@ -186,16 +186,17 @@ static bool remove_page(plain *self, const char *collection)
     }
     snprintf(body + used, sizeof body - used, "]}");
     if (count > 0)
-        post(self, COMMIT, body);
+        raw_firestore_post(self, COMMIT, body);
     return count > 0;
 }
 
-static void clear(const char *url)
+static void raw_firestore_clear(const char *url)
 {
-    plain *self = open_raw(url);
-    while (remove_page(self, self->locks) || remove_page(self, self->fences))
+    plain *self = raw_firestore_open(url);
+    while (raw_firestore_remove_page(self, self->locks) ||
+           raw_firestore_remove_page(self, self->fences))
         ;
-    close_raw(self);
+    raw_firestore_close(self);
 }
 
 const bench_raw bench_raw_firestore = {
@@ -203,16 +204,16 @@ const bench_raw bench_raw_firestore = {
     .scheme = "firestore:",
     .client = "plain libcurl, same requests",
     .variants = {{"pair", NULL, 1.1}},
-    .open = open_raw,
-    .close = close_raw,
-    .pair = pair,
+    .open = raw_firestore_open,
+    .close = raw_firestore_close,
+    .pair = raw_firestore_pair,
     .most_connections = 32, /* max_connections */
     .rate_bar = 0.9,
     .rate_threads = 16,
     .conflict_free = true,
     .round_trip_name = "plain libcurl pair",
     .turns = 20,
-    .place = place,
-    .clear = clear,
+    .place = raw_firestore_place_url,
+    .clear = raw_firestore_clear,
     .remembers = 3000,
 };

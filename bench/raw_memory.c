@@ -3,13 +3,13 @@
 
 #include "bench.h"
 
-static void *open_raw(const char *url)
+static void *raw_memory_open(const char *url)
 {
     (void)url;
     return calloc(1, 1);
 }
 
-static void pair(void *raw, const char *key)
+static void raw_memory_pair(void *raw, const char *key)
 {
     unsigned char id[16];
     (void)raw;
@@ -24,9 +24,9 @@ const bench_raw bench_raw_memory = {
     .client = "one getrandom",
     .variants = {{"pair", NULL, 1.0}},
     .beyond = true,
-    .open = open_raw,
+    .open = raw_memory_open,
     .close = free,
-    .pair = pair,
+    .pair = raw_memory_pair,
     .most_connections = 64,
     .remembers = 20000,
 };

@@ -33,7 +33,7 @@ typedef struct plain {
     char *renewed; /* their ids, as an array */
 } plain;
 
-static void check(plain *self, PGresult *result)
+static void raw_pg_check_result(plain *self, PGresult *result)
 {
     ExecStatusType status = PQresultStatus(result);
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
@@ -41,7 +41,7 @@ static void check(plain *self, PGresult *result)
     PQclear(result);
 }
 
-static bool libpq_knows(const PQconninfoOption *known, const char *option, size_t length)
+static bool raw_pg_option_is_known(const PQconninfoOption *known, const char *option, size_t length)
 {
     for (; known->keyword != NULL; known++) {
         if (strlen(known->keyword) == length && strncmp(known->keyword, option, length) == 0)
@@ -51,7 +51,7 @@ static bool libpq_knows(const PQconninfoOption *known, const char *option, size_
 }
 
 /* The URL without the options that are for the library. */
-static void bare_url(const char *url, char *out, size_t size)
+static void raw_pg_bare_url(const char *url, char *out, size_t size)
 {
     PQconninfoOption *known = PQconndefaults();
     const char *at = url + strcspn(url, "?");
@@ -60,7 +60,7 @@ static void bare_url(const char *url, char *out, size_t size)
     while (*at != '\0' && known != NULL && used < size) {
         at++;
         size_t length = strcspn(at, "&");
-        if (libpq_knows(known, at, strcspn(at, "=&"))) {
+        if (raw_pg_option_is_known(known, at, strcspn(at, "=&"))) {
             used += (size_t)snprintf(out + used, size - used, "%c%.*s", mark, (int)length, at);
             mark = '&';
         }
@@ -69,25 +69,25 @@ static void bare_url(const char *url, char *out, size_t size)
     PQconninfoFree(known);
 }
 
-static void ignore_notice(void *context, const char *message)
+static void raw_pg_ignore_notice(void *context, const char *message)
 {
     (void)context;
     (void)message;
 }
 
-static plain *connect_to(const char *url)
+static plain *raw_pg_connect(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
     char bare[BENCH_URL_SIZE];
     if (self == NULL)
         bench_die("postgres", "out of memory");
-    bare_url(url, bare, sizeof bare);
+    raw_pg_bare_url(url, bare, sizeof bare);
     self->pg = PQconnectdb(bare);
     self->number = atomic_fetch_add(&opened, 1);
     if (PQstatus(self->pg) != CONNECTION_OK)
         bench_die("plain libpq", PQerrorMessage(self->pg));
-    PQsetNoticeProcessor(self->pg, ignore_notice, NULL);
+    PQsetNoticeProcessor(self->pg, raw_pg_ignore_notice, NULL);
     if (!bench_option(url, "lock_table", self->locks, sizeof self->locks) ||
         !bench_option(url, "fence_table", self->fences, sizeof self->fences))
         bench_die("postgres", "there are no tables of our own");
@@ -95,7 +95,7 @@ static plain *connect_to(const char *url)
 }
 
 /* Puts the names of our tables in. */
-static const char *with_names(const plain *self, const char *text, char out[2048])
+static const char *raw_pg_insert_names(const plain *self, const char *text, char out[2048])
 {
     size_t used = 0;
     for (; *text != '\0' && used < 1900; text++) {
@@ -112,28 +112,29 @@ static const char *with_names(const plain *self, const char *text, char out[2048
 }
 
 /* The result is to be cleared. */
-static PGresult *run(plain *self, const char *text)
+static PGresult *raw_pg_query(plain *self, const char *text)
 {
     char sql[2048];
-    return PQexec(self->pg, with_names(self, text, sql));
+    return PQexec(self->pg, raw_pg_insert_names(self, text, sql));
 }
 
-static void prepare(plain *self, const char *name, const char *text)
+static void raw_pg_prepare(plain *self, const char *name, const char *text)
 {
     char sql[2048];
-    check(self, PQprepare(self->pg, name, with_names(self, text, sql), 0, NULL));
+    raw_pg_check_result(self,
+                        PQprepare(self->pg, name, raw_pg_insert_names(self, text, sql), 0, NULL));
 }
 
-static void *open_raw(const char *url)
+static void *raw_pg_open(const char *url)
 {
-    plain *self = connect_to(url);
-    prepare(self, "a", acquire_sql);
-    prepare(self, "r", release_sql);
-    prepare(self, "x", renew_sql);
+    plain *self = raw_pg_connect(url);
+    raw_pg_prepare(self, "a", acquire_sql);
+    raw_pg_prepare(self, "r", release_sql);
+    raw_pg_prepare(self, "x", renew_sql);
     return self;
 }
 
-static void close_raw(void *raw)
+static void raw_pg_close(void *raw)
 {
     plain *self = raw;
     PQfinish(self->pg);
@@ -141,23 +142,23 @@ static void close_raw(void *raw)
     free(self);
 }
 
-static void acquire(plain *self, const char *key, char id[40])
+static void raw_pg_acquire(plain *self, const char *key, char id[40])
 {
     const char *values[] = {key, id};
     snprintf(id, 40, "%08d%014ld", self->number, self->serial++);
-    check(self, PQexecPrepared(self->pg, "a", 2, values, NULL, NULL, 0));
+    raw_pg_check_result(self, PQexecPrepared(self->pg, "a", 2, values, NULL, NULL, 0));
 }
 
-static void pair(void *raw, const char *key)
+static void raw_pg_pair(void *raw, const char *key)
 {
     plain *self = raw;
     char id[40];
     const char *one[] = {id};
-    acquire(self, key, id);
-    check(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
+    raw_pg_acquire(self, key, id);
+    raw_pg_check_result(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
 }
 
-static void renew(void *raw)
+static void raw_pg_renew(void *raw)
 {
     plain *self = raw;
     if (self->renewed == NULL) {
@@ -168,7 +169,7 @@ static void renew(void *raw)
         for (int i = 0; i < BENCH_BATCH; i++, at += 23) {
             char key[32], id[40];
             snprintf(key, sizeof key, "plain-renew-%d", i);
-            acquire(self, key, id);
+            raw_pg_acquire(self, key, id);
             memcpy(self->renewed + at, id, 22);
             self->renewed[at + 22] = ',';
         }
@@ -176,11 +177,11 @@ static void renew(void *raw)
         self->renewed[at - 1] = '}';
     }
     const char *one[] = {self->renewed};
-    check(self, PQexecPrepared(self->pg, "x", 1, one, NULL, NULL, 0));
+    raw_pg_check_result(self, PQexecPrepared(self->pg, "x", 1, one, NULL, NULL, 0));
 }
 
 /* The one that all of the server's processes are children of. */
-static int server_pid(void *raw)
+static int raw_pg_server_pid(void *raw)
 {
     const plain *self = raw;
     char path[64];
@@ -199,30 +200,30 @@ static int server_pid(void *raw)
 /* ---- a hand-over by hand ---- */
 
 /* A release that tells, and that does not wait for the disk, as ours. */
-static void give_batons(const char *url, bench_baton *shared, int turns)
+static void raw_pg_give_batons(const char *url, bench_baton *shared, int turns)
 {
-    plain *self = open_raw(url);
-    check(self, PQexec(self->pg, "SET synchronous_commit = off"));
-    prepare(self, "t",
-            "DELETE FROM $L WHERE lock_id = $1 AND expires_at_ms > " NOW " - 1000 "
-            "RETURNING pg_notify('$L', 'x')");
+    plain *self = raw_pg_open(url);
+    raw_pg_check_result(self, PQexec(self->pg, "SET synchronous_commit = off"));
+    raw_pg_prepare(self, "t",
+                   "DELETE FROM $L WHERE lock_id = $1 AND expires_at_ms > " NOW " - 1000 "
+                   "RETURNING pg_notify('$L', 'x')");
     for (int i = 0; i < turns; i++) {
         char id[40];
         const char *one[] = {id};
-        acquire(self, "bench:plain-baton", id);
+        raw_pg_acquire(self, "bench:plain-baton", id);
         bench_give_baton(shared);
-        check(self, PQexecPrepared(self->pg, "t", 1, one, NULL, NULL, 0));
+        raw_pg_check_result(self, PQexecPrepared(self->pg, "t", 1, one, NULL, NULL, 0));
         bench_await_baton(shared, BENCH_TAKEN);
     }
-    close_raw(self);
+    raw_pg_close(self);
 }
 
 /* One connection that hears of the release and sends the acquire itself: nothing can be faster
  * that is told by NOTIFY. */
-static void take_batons(const char *url, bench_baton *shared, double *times, int turns)
+static void raw_pg_take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
-    plain *self = open_raw(url);
-    check(self, run(self, "LISTEN $L"));
+    plain *self = raw_pg_open(url);
+    raw_pg_check_result(self, raw_pg_query(self, "LISTEN $L"));
     for (int i = 0; i < turns; i++) {
         struct pollfd told = {PQsocket(self->pg), POLLIN, 0};
         PGnotify *notification = NULL;
@@ -235,17 +236,17 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
                 bench_die("postgres", "no notification came");
         }
         PQfreemem(notification);
-        acquire(self, "bench:plain-baton", id);
+        raw_pg_acquire(self, "bench:plain-baton", id);
         times[i] = bench_us() - atomic_load(&shared->released_us);
-        check(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
+        raw_pg_check_result(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
         bench_set_baton(shared, BENCH_TAKEN);
     }
-    close_raw(self);
+    raw_pg_close(self);
 }
 
 /* ---- our place ---- */
 
-static void name_tables(const char *url, const char *name, char *out, size_t size)
+static void raw_pg_name_tables(const char *url, const char *name, char *out, size_t size)
 {
     char fences[BENCH_NAME_SIZE + 32], step[BENCH_URL_SIZE];
     snprintf(fences, sizeof fences, "%s_fences", name);
@@ -254,16 +255,16 @@ static void name_tables(const char *url, const char *name, char *out, size_t siz
 }
 
 /* Our sessions bear the name, too. */
-static void place(const char *url, const char *name, char *out, size_t size)
+static void raw_pg_place_url(const char *url, const char *name, char *out, size_t size)
 {
     char step[BENCH_URL_SIZE];
     bench_set_option(url, "application_name", name, step, sizeof step);
-    name_tables(step, name, out, size);
+    raw_pg_name_tables(step, name, out, size);
 }
 
-static int number_of(plain *self, const char *sql)
+static int raw_pg_query_number(plain *self, const char *sql)
 {
-    PGresult *result = run(self, sql);
+    PGresult *result = raw_pg_query(self, sql);
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
         bench_die("plain libpq", PQerrorMessage(self->pg));
     int number = PQntuples(result) == 1 ? (int)strtol(PQgetvalue(result, 0, 0), NULL, 10) : -1;
@@ -272,49 +273,50 @@ static int number_of(plain *self, const char *sql)
 }
 
 /* What sessions of ours still do is ended first: a table might be made after we have looked. */
-static void end_sessions(plain *self)
+static void raw_pg_end_sessions(plain *self)
 {
     static const char others[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                                  "WHERE application_name = '$L' AND pid <> pg_backend_pid()";
-    for (int i = 0; i < 250 && number_of(self, others) > 0; i++)
+    for (int i = 0; i < 250 && raw_pg_query_number(self, others) > 0; i++)
         bench_pause_us(20000);
 }
 
-static void clear(const char *url)
+static void raw_pg_clear(const char *url)
 {
-    plain *self = connect_to(url);
-    end_sessions(self);
-    PGresult *tables = run(self, "SELECT quote_ident(nspname) || '.' || quote_ident(relname) "
-                                 "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
-                                 "WHERE relkind = 'r' AND left(relname, length('$L')) = '$L'");
+    plain *self = raw_pg_connect(url);
+    raw_pg_end_sessions(self);
+    PGresult *tables =
+        raw_pg_query(self, "SELECT quote_ident(nspname) || '.' || quote_ident(relname) "
+                           "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+                           "WHERE relkind = 'r' AND left(relname, length('$L')) = '$L'");
     if (PQresultStatus(tables) != PGRES_TUPLES_OK)
         bench_die("plain libpq", PQerrorMessage(self->pg));
     for (int i = 0; i < PQntuples(tables); i++) {
         char sql[256];
         snprintf(sql, sizeof sql, "DROP TABLE %s", PQgetvalue(tables, i, 0));
-        check(self, PQexec(self->pg, sql));
+        raw_pg_check_result(self, PQexec(self->pg, sql));
     }
     PQclear(tables);
-    close_raw(self);
+    raw_pg_close(self);
 }
 
-static void tidy(const char *url)
+static void raw_pg_vacuum(const char *url)
 {
-    plain *self = connect_to(url);
-    check(self, run(self, "VACUUM $L"));
-    check(self, run(self, "VACUUM $F"));
-    close_raw(self);
+    plain *self = raw_pg_connect(url);
+    raw_pg_check_result(self, raw_pg_query(self, "VACUUM $L"));
+    raw_pg_check_result(self, raw_pg_query(self, "VACUUM $F"));
+    raw_pg_close(self);
 }
 
-static void grow(const bench_store *store, long locks, char *out, size_t size)
+static void raw_pg_grow(const bench_store *store, long locks, char *out, size_t size)
 {
     char base[BENCH_NAME_SIZE], name[BENCH_NAME_SIZE + 16];
     if (!bench_option(store->url, "lock_table", base, sizeof base))
         bench_die("postgres", "there are no tables of our own");
     snprintf(name, sizeof name, "%s_g%ld", base, locks);
-    name_tables(store->url, name, out, size);
-    plain *self = connect_to(out);
-    check(self, run(self, "DROP TABLE IF EXISTS $L, $F"));
+    raw_pg_name_tables(store->url, name, out, size);
+    plain *self = raw_pg_connect(out);
+    raw_pg_check_result(self, raw_pg_query(self, "DROP TABLE IF EXISTS $L, $F"));
     syncguard_error err;
     if (syncguard_setup(out, NULL, NULL, NULL, &err) != SYNCGUARD_OK)
         bench_die("setup", err.message);
@@ -325,13 +327,14 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
              " + 86400000, " NOW ", '000000000000001', 'grow-' || lpad(i::text, 7, '0') "
              "FROM generate_series(1, %ld) i",
              self->locks, locks);
-    check(self, PQexec(self->pg, sql));
-    check(self, run(self, "INSERT INTO $F (fence_key, fence) SELECT 'fence:' || key, 1 "
-                          "FROM $L"));
-    check(self, run(self, "VACUUM ANALYZE $L, $F"));
+    raw_pg_check_result(self, PQexec(self->pg, sql));
+    raw_pg_check_result(
+        self, raw_pg_query(self, "INSERT INTO $F (fence_key, fence) SELECT 'fence:' || key, 1 "
+                                 "FROM $L"));
+    raw_pg_check_result(self, raw_pg_query(self, "VACUUM ANALYZE $L, $F"));
     if (store->own)
-        check(self, PQexec(self->pg, "CHECKPOINT"));
-    close_raw(self);
+        raw_pg_check_result(self, PQexec(self->pg, "CHECKPOINT"));
+    raw_pg_close(self);
 }
 
 const bench_raw bench_raw_postgres = {
@@ -339,24 +342,24 @@ const bench_raw bench_raw_postgres = {
     .scheme = "postgres",
     .client = "plain durable libpq pair",
     .variants = {{"pair", NULL, 0.95}},
-    .open = open_raw,
-    .close = close_raw,
-    .pair = pair,
+    .open = raw_pg_open,
+    .close = raw_pg_close,
+    .pair = raw_pg_pair,
     .most_connections = 8, /* pool_max */
     .rate_bar = 0.85,
     .rate_threads = 16,
-    .renew = renew,
+    .renew = raw_pg_renew,
     .round_trip_name = "plain durable libpq pair",
-    .server_pid = server_pid,
+    .server_pid = raw_pg_server_pid,
     .turns = 240,
     .by_hand = "plain libpq",
-    .give = give_batons,
-    .take = take_batons,
+    .give = raw_pg_give_batons,
+    .take = raw_pg_take_batons,
     .handover_bar = {1.6, 2.2},
-    .tidy = tidy,
-    .place = place,
-    .clear = clear,
-    .grow = grow,
+    .tidy = raw_pg_vacuum,
+    .place = raw_pg_place_url,
+    .clear = raw_pg_clear,
+    .grow = raw_pg_grow,
     .held = 20000,
     .remembers = 5000,
 };

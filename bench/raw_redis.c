@@ -26,7 +26,7 @@ typedef struct plain {
     plain_lock locks[BENCH_BATCH];
 } plain;
 
-static redisReply *ask(plain *self, const char *format, ...)
+static redisReply *raw_redis_command(plain *self, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -38,7 +38,7 @@ static redisReply *ask(plain *self, const char *format, ...)
 }
 
 /* Connected, to the database of the URL. */
-static plain *connect_to(const char *url)
+static plain *raw_redis_connect(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
@@ -63,15 +63,15 @@ static plain *connect_to(const char *url)
     if (self->context == NULL || self->context->err != 0)
         bench_die("redis", "cannot connect");
     if (database != 0)
-        freeReplyObject(ask(self, "SELECT %ld", database));
+        freeReplyObject(raw_redis_command(self, "SELECT %ld", database));
     return self;
 }
 
-static void *open_raw(const char *url)
+static void *raw_redis_open(const char *url)
 {
-    plain *self = connect_to(url);
+    plain *self = raw_redis_connect(url);
     for (int i = 0; i < SG_REDIS_SCRIPTS; i++) {
-        redisReply *reply = ask(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
+        redisReply *reply = raw_redis_command(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
         if (strcmp(reply->str, sg_redis_scripts[i].sha) != 0)
             bench_die("redis", "SCRIPT LOAD gives another SHA-1");
         freeReplyObject(reply);
@@ -79,7 +79,7 @@ static void *open_raw(const char *url)
     return self;
 }
 
-static void close_raw(void *raw)
+static void raw_redis_close(void *raw)
 {
     plain *self = raw;
     redisFree(self->context);
@@ -88,7 +88,7 @@ static void close_raw(void *raw)
 
 /* ---- the arguments that the library would send ---- */
 
-static void make(plain *self, plain_lock *lock, const char *key)
+static void raw_redis_init_lock(plain *self, plain_lock *lock, const char *key)
 {
     snprintf(lock->name, sizeof lock->name, "%s:%s", self->prefix, key);
     snprintf(lock->id, sizeof lock->id, "%06x%016lx", (unsigned)self->number & 0xffffff,
@@ -99,7 +99,7 @@ static void make(plain *self, plain_lock *lock, const char *key)
     snprintf(lock->rest, sizeof lock->rest, "\"key\":\"%s\"}", key);
 }
 
-static void send_acquire(plain *self, const plain_lock *lock)
+static void raw_redis_send_acquire(plain *self, const plain_lock *lock)
 {
     const char *argv[] = {"EVALSHA",   sg_redis_scripts[SG_REDIS_SCRIPT_ACQUIRE].sha,
                           "3",         lock->name,
@@ -109,14 +109,14 @@ static void send_acquire(plain *self, const plain_lock *lock)
     redisAppendCommandArgv(self->context, 9, argv, NULL);
 }
 
-static void send_release(plain *self, const plain_lock *lock)
+static void raw_redis_send_release(plain *self, const plain_lock *lock)
 {
     const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_REDIS_SCRIPT_RELEASE].sha, "1",
                           lock->index, "1000"};
     redisAppendCommandArgv(self->context, 5, argv, NULL);
 }
 
-static void send_extend(plain *self, const plain_lock *lock)
+static void raw_redis_send_extend(plain *self, const plain_lock *lock)
 {
     const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_REDIS_SCRIPT_EXTEND].sha,
                           "1",       lock->index,
@@ -125,7 +125,7 @@ static void send_extend(plain *self, const plain_lock *lock)
 }
 
 /* The stored value or name, and of an extend the new expiry. */
-static void take(plain *self, int replies)
+static void raw_redis_take_replies(plain *self, int replies)
 {
     for (int i = 0; i < replies; i++) {
         redisReply *reply = NULL;
@@ -137,82 +137,83 @@ static void take(plain *self, int replies)
     }
 }
 
-static void pair(void *raw, const char *key)
+static void raw_redis_pair(void *raw, const char *key)
 {
     plain *self = raw;
-    make(self, &self->locks[0], key);
-    send_acquire(self, &self->locks[0]);
-    take(self, 1);
-    send_release(self, &self->locks[0]);
-    take(self, 1);
+    raw_redis_init_lock(self, &self->locks[0], key);
+    raw_redis_send_acquire(self, &self->locks[0]);
+    raw_redis_take_replies(self, 1);
+    raw_redis_send_release(self, &self->locks[0]);
+    raw_redis_take_replies(self, 1);
 }
 
-static void pairs(void *raw, int width)
+static void raw_redis_pipeline_pairs(void *raw, int width)
 {
     plain *self = raw;
     for (int i = 0; i < width; i++) {
         char key[32];
         snprintf(key, sizeof key, "bench:p:%d", i);
-        make(self, &self->locks[i], key);
-        send_acquire(self, &self->locks[i]);
+        raw_redis_init_lock(self, &self->locks[i], key);
+        raw_redis_send_acquire(self, &self->locks[i]);
     }
-    take(self, width);
+    raw_redis_take_replies(self, width);
     for (int i = 0; i < width; i++)
-        send_release(self, &self->locks[i]);
-    take(self, width);
+        raw_redis_send_release(self, &self->locks[i]);
+    raw_redis_take_replies(self, width);
 }
 
-static void renew(void *raw)
+static void raw_redis_renew(void *raw)
 {
     plain *self = raw;
     for (int i = 0; i < BENCH_BATCH; i++) {
         char key[32];
         if (self->renews) {
-            send_extend(self, &self->locks[i]);
+            raw_redis_send_extend(self, &self->locks[i]);
             continue;
         }
         snprintf(key, sizeof key, "plain-renew-%d", i);
-        make(self, &self->locks[i], key);
-        send_acquire(self, &self->locks[i]);
+        raw_redis_init_lock(self, &self->locks[i], key);
+        raw_redis_send_acquire(self, &self->locks[i]);
     }
-    take(self, BENCH_BATCH);
+    raw_redis_take_replies(self, BENCH_BATCH);
     self->renews = true;
 }
 
-static void ping(void *raw)
+static void raw_redis_ping(void *raw)
 {
-    freeReplyObject(ask(raw, "PING"));
+    freeReplyObject(raw_redis_command(raw, "PING"));
 }
 
 /* A number of INFO, or of its commandstats: "name" is what stands before it. */
-static double told(plain *self, const char *section, const char *name)
+static double raw_redis_info_number(plain *self, const char *section, const char *name)
 {
-    redisReply *reply = ask(self, "INFO %s", section);
+    redisReply *reply = raw_redis_command(self, "INFO %s", section);
     const char *at = strstr(reply->str, name);
     double value = at == NULL ? 0 : strtod(at + strlen(name), NULL);
     freeReplyObject(reply);
     return value;
 }
 
-static int server_pid(void *raw)
+static int raw_redis_server_pid(void *raw)
 {
-    return (int)told(raw, "server", "process_id:");
+    return (int)raw_redis_info_number(raw, "server", "process_id:");
 }
 
 /* ---- our place ---- */
 
-static void place(const char *url, const char *name, char *out, size_t size)
+static void raw_redis_place_url(const char *url, const char *name, char *out, size_t size)
 {
     bench_set_option(url, "prefix", name, out, size);
 }
 
 /* One pass over the keys of the database; the number of ours that were there. */
-static long remove_keys(plain *self)
+static long raw_redis_remove_keys(plain *self)
 {
     char cursor[32] = "0";
     long removed = 0;
     do {
-        redisReply *page = ask(self, "SCAN %s MATCH %s* COUNT 5000", cursor, self->prefix);
+        redisReply *page =
+            raw_redis_command(self, "SCAN %s MATCH %s* COUNT 5000", cursor, self->prefix);
         redisReply *keys = page->element[1];
         snprintf(cursor, sizeof cursor, "%s", page->element[0]->str);
         for (size_t i = 0; i < keys->elements; i++)
@@ -233,31 +234,31 @@ static long remove_keys(plain *self)
 
 /* Again while there are some: the server may still carry out what a client that was stopped sent.
  */
-static void clear(const char *url)
+static void raw_redis_clear(const char *url)
 {
-    plain *self = connect_to(url);
-    while (remove_keys(self) > 0)
+    plain *self = raw_redis_connect(url);
+    while (raw_redis_remove_keys(self) > 0)
         bench_pause_us(20000);
-    close_raw(self);
+    raw_redis_close(self);
 }
 
 /* A server that makes room for new keys would drop those of others. */
-static bool may_fill(const char *url)
+static bool raw_redis_may_fill(const char *url)
 {
-    plain *self = connect_to(url);
-    redisReply *info = ask(self, "INFO memory");
+    plain *self = raw_redis_connect(url);
+    redisReply *info = raw_redis_command(self, "INFO memory");
     const char *limit = strstr(info->str, "maxmemory:");
     bool evicts = limit != NULL && strtod(limit + strlen("maxmemory:"), NULL) > 0 &&
                   strstr(info->str, "maxmemory_policy:noeviction") == NULL;
     if (evicts)
         fputs("syncguard-bench: this Redis server evicts keys; nothing fills it\n", stderr);
     freeReplyObject(info);
-    close_raw(self);
+    raw_redis_close(self);
     return !evicts;
 }
 
 /* On a server of our own each size has a database of its own. */
-static void grow(const bench_store *store, long locks, char *out, size_t size)
+static void raw_redis_grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char fill[] =
         "local t = redis.call('TIME') local now = t[1] * 1000 local p = ARGV[3] "
@@ -281,40 +282,40 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
         bench_die("redis", "there is no prefix of our own");
     snprintf(grown, sizeof grown, "%s_g%ld", prefix, locks);
     bench_set_option(url, "prefix", grown, out, size);
-    plain *self = connect_to(out);
+    plain *self = raw_redis_connect(out);
     for (long from = 1; from <= locks; from += 5000) {
         long to = from + 4999 < locks ? from + 4999 : locks;
-        freeReplyObject(ask(self, "EVAL %s 0 %ld %ld %s", fill, from, to, grown));
+        freeReplyObject(raw_redis_command(self, "EVAL %s 0 %ld %ld %s", fill, from, to, grown));
     }
-    close_raw(self);
+    raw_redis_close(self);
 }
 
 /* ---- a hand-over by hand ---- */
 
-static void give_batons(const char *url, bench_baton *shared, int turns)
+static void raw_redis_give_batons(const char *url, bench_baton *shared, int turns)
 {
-    plain *self = open_raw(url);
+    plain *self = raw_redis_open(url);
     plain_lock *lock = &self->locks[0];
     for (int i = 0; i < turns; i++) {
-        make(self, lock, "bench:plain-baton");
-        send_acquire(self, lock);
-        take(self, 1);
+        raw_redis_init_lock(self, lock, "bench:plain-baton");
+        raw_redis_send_acquire(self, lock);
+        raw_redis_take_replies(self, 1);
         bench_give_baton(shared);
-        send_release(self, lock);
-        take(self, 1);
+        raw_redis_send_release(self, lock);
+        raw_redis_take_replies(self, 1);
         bench_await_baton(shared, BENCH_TAKEN);
     }
-    close_raw(self);
+    raw_redis_close(self);
 }
 
 /* CLIENT CACHING YES and a read of the lock's name: its next change is reported. */
-static void send_arming(plain *self, const plain_lock *lock)
+static void raw_redis_send_arming(plain *self, const plain_lock *lock)
 {
     redisAppendCommand(self->context, "CLIENT CACHING YES");
     redisAppendCommand(self->context, "EXISTS %s", lock->name);
 }
 
-static void drop_replies(plain *self, int count)
+static void raw_redis_drop_replies(plain *self, int count)
 {
     for (int i = 0; i < count; i++) {
         redisReply *reply = NULL;
@@ -326,45 +327,46 @@ static void drop_replies(plain *self, int count)
 
 /* One thread that reads the report and sends the acquire itself: nothing can be faster that is
  * told by client tracking. */
-static void take_batons(const char *url, bench_baton *shared, double *times, int turns)
+static void raw_redis_take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
-    plain *self = open_raw(url);
-    plain *reports = open_raw(url);
+    plain *self = raw_redis_open(url);
+    plain *reports = raw_redis_open(url);
     plain_lock *lock = &self->locks[0];
-    redisReply *id = ask(reports, "CLIENT ID");
-    freeReplyObject(ask(reports, "SUBSCRIBE __redis__:invalidate"));
-    freeReplyObject(ask(self, "CLIENT TRACKING ON REDIRECT %lld OPTIN NOLOOP", id->integer));
+    redisReply *id = raw_redis_command(reports, "CLIENT ID");
+    freeReplyObject(raw_redis_command(reports, "SUBSCRIBE __redis__:invalidate"));
+    freeReplyObject(
+        raw_redis_command(self, "CLIENT TRACKING ON REDIRECT %lld OPTIN NOLOOP", id->integer));
     freeReplyObject(id);
     for (int i = 0; i < turns; i++) {
         struct pollfd told = {reports->context->fd, POLLIN, 0};
         bench_await_baton(shared, BENCH_HELD);
-        make(self, lock, "bench:plain-baton");
-        send_arming(self, lock);
-        drop_replies(self, 2);
+        raw_redis_init_lock(self, lock, "bench:plain-baton");
+        raw_redis_send_arming(self, lock);
+        raw_redis_drop_replies(self, 2);
         bench_set_baton(shared, BENCH_WAITED_FOR);
         if (poll(&told, 1, 10000) <= 0)
             bench_die("redis", "no report came");
-        drop_replies(reports, 1);
-        send_arming(self, lock);
-        send_acquire(self, lock);
-        drop_replies(self, 2);
-        take(self, 1);
+        raw_redis_drop_replies(reports, 1);
+        raw_redis_send_arming(self, lock);
+        raw_redis_send_acquire(self, lock);
+        raw_redis_drop_replies(self, 2);
+        raw_redis_take_replies(self, 1);
         times[i] = bench_us() - atomic_load(&shared->released_us);
-        send_release(self, lock);
-        take(self, 1);
+        raw_redis_send_release(self, lock);
+        raw_redis_take_replies(self, 1);
         bench_set_baton(shared, BENCH_TAKEN);
     }
-    close_raw(reports);
-    close_raw(self);
+    raw_redis_close(reports);
+    raw_redis_close(self);
 }
 
 /* ---- the server's time ---- */
 
 /* usec of a command so far. */
-static double spent(plain *self, const char *command)
+static double raw_redis_command_usec(plain *self, const char *command)
 {
     char head[64];
-    redisReply *reply = ask(self, "INFO commandstats");
+    redisReply *reply = raw_redis_command(self, "INFO commandstats");
     snprintf(head, sizeof head, "cmdstat_%s:", command);
     const char *at = strstr(reply->str, head);
     at = at == NULL ? NULL : strstr(at, "usec=");
@@ -374,25 +376,29 @@ static double spent(plain *self, const char *command)
 }
 
 /* What most lock recipes do: SET NX PX, and compare-and-delete. */
-static double simple_pairs(plain *self, const char *sha)
+static double raw_redis_measure_simple_pairs(plain *self, const char *sha)
 {
-    double before = spent(self, "set") + spent(self, "evalsha");
+    double before = raw_redis_command_usec(self, "set") + raw_redis_command_usec(self, "evalsha");
     for (int i = 0; i < SERVER_PAIRS; i++) {
-        freeReplyObject(ask(self, "SET %s:simple token%d NX PX 30000", self->prefix, i));
-        freeReplyObject(ask(self, "EVALSHA %s 1 %s:simple token%d", sha, self->prefix, i));
+        freeReplyObject(
+            raw_redis_command(self, "SET %s:simple token%d NX PX 30000", self->prefix, i));
+        freeReplyObject(
+            raw_redis_command(self, "EVALSHA %s 1 %s:simple token%d", sha, self->prefix, i));
     }
-    return (spent(self, "set") + spent(self, "evalsha") - before) / SERVER_PAIRS;
+    return (raw_redis_command_usec(self, "set") + raw_redis_command_usec(self, "evalsha") -
+            before) /
+           SERVER_PAIRS;
 }
 
-static double our_pairs(plain *self, syncguard_backend *backend)
+static double raw_redis_measure_our_pairs(plain *self, syncguard_backend *backend)
 {
-    double before = spent(self, "evalsha");
+    double before = raw_redis_command_usec(self, "evalsha");
     for (int i = 0; i < SERVER_PAIRS; i++)
         bench_pair(backend, "bench:ours");
-    return (spent(self, "evalsha") - before) / SERVER_PAIRS;
+    return (raw_redis_command_usec(self, "evalsha") - before) / SERVER_PAIRS;
 }
 
-static void *wait_for_lock(void *argument)
+static void *raw_redis_wait_for_lock(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -408,14 +414,14 @@ void bench_server_time(const bench_store *store)
 {
     if (strcmp(store->raw->name, "redis") != 0)
         return;
-    plain *self = open_raw(store->url);
+    plain *self = raw_redis_open(store->url);
     syncguard_backend *backend = bench_open(store->url, NULL);
     syncguard_backend *other = bench_open(store->url, NULL);
-    redisReply *sha = ask(self, "SCRIPT LOAD %s",
-                          "if redis.call('GET', KEYS[1]) == ARGV[1] then "
-                          "return redis.call('DEL', KEYS[1]) end return 0");
+    redisReply *sha = raw_redis_command(self, "SCRIPT LOAD %s",
+                                        "if redis.call('GET', KEYS[1]) == ARGV[1] then "
+                                        "return redis.call('DEL', KEYS[1]) end return 0");
     bench_pin(store, self);
-    (void)our_pairs(self, backend);
+    (void)raw_redis_measure_our_pairs(self, backend);
     double ours[BENCH_MAX_REPETITIONS];
     double simple[BENCH_MAX_REPETITIONS];
     double crowded[BENCH_MAX_REPETITIONS];
@@ -423,14 +429,14 @@ void bench_server_time(const bench_store *store)
     for (int r = 0; r < store->repetitions; r++) {
         syncguard_grant grant;
         pthread_t waiter;
-        simple[r] = simple_pairs(self, sha->str);
-        ours[r] = alone[r] = our_pairs(self, backend);
+        simple[r] = raw_redis_measure_simple_pairs(self, sha->str);
+        ours[r] = alone[r] = raw_redis_measure_our_pairs(self, backend);
         if (syncguard_acquire(backend, "bench:elsewhere", 30000, NULL, &grant, NULL) !=
                 SYNCGUARD_OK ||
-            pthread_create(&waiter, NULL, wait_for_lock, other) != 0)
+            pthread_create(&waiter, NULL, raw_redis_wait_for_lock, other) != 0)
             bench_die("redis", "no waiter");
         bench_pause_us(100000);
-        crowded[r] = our_pairs(self, backend);
+        crowded[r] = raw_redis_measure_our_pairs(self, backend);
         if (syncguard_release(backend, grant.lock_id, NULL, NULL) != SYNCGUARD_OK)
             bench_die("redis", "release failed");
         pthread_join(waiter, NULL);
@@ -444,7 +450,7 @@ void bench_server_time(const bench_store *store)
     freeReplyObject(sha);
     syncguard_close(backend);
     syncguard_close(other);
-    close_raw(self);
+    raw_redis_close(self);
 }
 
 const bench_raw bench_raw_redis = {
@@ -452,28 +458,28 @@ const bench_raw bench_raw_redis = {
     .scheme = "redis:",
     .client = "plain hiredis, same scripts",
     .variants = {{"pair", NULL, 1.05}, {"pair, spin_us=50", "spin_us=50", 0.65}},
-    .open = open_raw,
-    .close = close_raw,
-    .pair = pair,
-    .pairs = pairs,
+    .open = raw_redis_open,
+    .close = raw_redis_close,
+    .pair = raw_redis_pair,
+    .pairs = raw_redis_pipeline_pairs,
     .rate_bar = 1.0,
     .rate_threads = 64,
-    .renew = renew,
-    .round_trip = ping,
+    .renew = raw_redis_renew,
+    .round_trip = raw_redis_ping,
     .round_trip_name = "one PING",
     .turns = 240,
     .by_hand = "plain hiredis",
-    .give = give_batons,
-    .take = take_batons,
+    .give = raw_redis_give_batons,
+    .take = raw_redis_take_batons,
     .handover_bar = {4, 6},
     .tail_bar = {9, 18},
-    .server_pid = server_pid,
+    .server_pid = raw_redis_server_pid,
     .one_processor = true,
-    .place = place,
-    .clear = clear,
-    .grow = grow,
+    .place = raw_redis_place_url,
+    .clear = raw_redis_clear,
+    .grow = raw_redis_grow,
     .grows_together = true,
-    .may_fill = may_fill,
+    .may_fill = raw_redis_may_fill,
     .held = 100000,
     .remembers = 20000,
 };

@@ -18,7 +18,7 @@ typedef struct plain {
     bool renews;
 } plain;
 
-static sqlite3_stmt *prepare(sqlite3 *db, const char *sql)
+static sqlite3_stmt *raw_sqlite_prepare(sqlite3 *db, const char *sql)
 {
     sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL) != SQLITE_OK)
@@ -35,24 +35,28 @@ static const char tables_sql[] =
     "CREATE TABLE IF NOT EXISTS counters(fence_key TEXT NOT NULL PRIMARY KEY,"
     " fence INTEGER NOT NULL, key_debug TEXT) WITHOUT ROWID";
 
-static void prepare_all(plain *self)
+static void raw_sqlite_prepare_all(plain *self)
 {
-    self->begin = prepare(self->db, "BEGIN IMMEDIATE");
-    self->commit = prepare(self->db, "COMMIT");
-    self->find = prepare(self->db, "SELECT lock_id, boot_id, boot_expires_ms FROM locks"
-                                   " WHERE key = ?1");
-    self->count = prepare(self->db, "SELECT fence FROM counters WHERE fence_key = ?1");
-    self->set = prepare(self->db, "INSERT INTO counters(fence_key, fence) VALUES(?1, ?2)"
-                                  " ON CONFLICT(fence_key) DO UPDATE SET fence = excluded.fence");
-    self->put = prepare(self->db, "INSERT INTO locks VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
-    self->drop = prepare(self->db, "DELETE FROM locks WHERE lock_id = ?1 AND boot_id = ?2"
-                                   " AND boot_expires_ms > ?3");
-    self->extend = prepare(self->db, "UPDATE locks SET expires_at_ms = ?2, boot_expires_ms = ?3"
+    self->begin = raw_sqlite_prepare(self->db, "BEGIN IMMEDIATE");
+    self->commit = raw_sqlite_prepare(self->db, "COMMIT");
+    self->find = raw_sqlite_prepare(self->db, "SELECT lock_id, boot_id, boot_expires_ms FROM locks"
+                                              " WHERE key = ?1");
+    self->count = raw_sqlite_prepare(self->db, "SELECT fence FROM counters WHERE fence_key = ?1");
+    self->set = raw_sqlite_prepare(self->db,
+                                   "INSERT INTO counters(fence_key, fence) VALUES(?1, ?2)"
+                                   " ON CONFLICT(fence_key) DO UPDATE SET fence = excluded.fence");
+    self->put =
+        raw_sqlite_prepare(self->db, "INSERT INTO locks VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
+    self->drop =
+        raw_sqlite_prepare(self->db, "DELETE FROM locks WHERE lock_id = ?1 AND boot_id = ?2"
+                                     " AND boot_expires_ms > ?3");
+    self->extend =
+        raw_sqlite_prepare(self->db, "UPDATE locks SET expires_at_ms = ?2, boot_expires_ms = ?3"
                                      " WHERE lock_id = ?1 AND boot_expires_ms > ?4");
 }
 
 /* The path of a URL, decoded: what stands between the scheme and the options. */
-static void path_of(const char *url, char *out, size_t size)
+static void raw_sqlite_url_path(const char *url, char *out, size_t size)
 {
     const char *at = url + strlen("sqlite:");
     size_t used = 0;
@@ -69,7 +73,7 @@ static void path_of(const char *url, char *out, size_t size)
 }
 
 /* The library makes the folder. */
-static void place(const char *url, const char *name, char *out, size_t size)
+static void raw_sqlite_place_url(const char *url, const char *name, char *out, size_t size)
 {
     const char *path = url + strlen("sqlite:");
     int length = (int)strcspn(path, "?");
@@ -79,22 +83,22 @@ static void place(const char *url, const char *name, char *out, size_t size)
     snprintf(out, size, "sqlite:%.*s%s/locks.db%s", head, path, name, path + length);
 }
 
-static void clear(const char *url)
+static void raw_sqlite_clear(const char *url)
 {
     char folder[4400];
-    path_of(url, folder, sizeof folder);
+    raw_sqlite_url_path(url, folder, sizeof folder);
     *strrchr(folder, '/') = '\0';
     bench_remove_tree(folder);
 }
 
-static void *open_raw(const char *url)
+static void *raw_sqlite_open(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
     bool normal = strstr(url, "durability=normal") != NULL;
     if (self == NULL)
         bench_die("sqlite", "out of memory");
-    path_of(url, self->path, sizeof self->path - 16);
+    raw_sqlite_url_path(url, self->path, sizeof self->path - 16);
     size_t length = strlen(self->path);
     snprintf(self->path + length, sizeof self->path - length, "%s",
              normal ? ".plain-normal" : ".plain");
@@ -110,11 +114,11 @@ static void *open_raw(const char *url)
     if (sqlite3_exec(self->db, sql, NULL, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(self->db, tables_sql, NULL, NULL, NULL) != SQLITE_OK)
         bench_die(self->path, sqlite3_errmsg(self->db));
-    prepare_all(self);
+    raw_sqlite_prepare_all(self);
     return self;
 }
 
-static void close_raw(void *raw)
+static void raw_sqlite_close(void *raw)
 {
     plain *self = raw;
     sqlite3_stmt *all[] = {self->begin, self->commit, self->find, self->count,
@@ -125,7 +129,7 @@ static void close_raw(void *raw)
     free(self);
 }
 
-static void step(plain *self, sqlite3_stmt *statement)
+static void raw_sqlite_step(plain *self, sqlite3_stmt *statement)
 {
     int code = sqlite3_step(statement);
     if (code != SQLITE_DONE && code != SQLITE_ROW)
@@ -135,7 +139,7 @@ static void step(plain *self, sqlite3_stmt *statement)
 
 static const char BOOT[] = "01234567-89ab-cdef-0123-456789abcdef";
 
-static int64_t now_ms(clockid_t clock)
+static int64_t raw_sqlite_now_ms(clockid_t clock)
 {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -143,12 +147,12 @@ static int64_t now_ms(clockid_t clock)
 }
 
 /* Inside a transaction. */
-static void put_lock(plain *self, const char *key, const char *id)
+static void raw_sqlite_put_lock(plain *self, const char *key, const char *id)
 {
     char counter[64];
     int length = snprintf(counter, sizeof counter, "fence:%s", key);
     sqlite3_bind_text(self->find, 1, key, -1, SQLITE_STATIC);
-    step(self, self->find);
+    raw_sqlite_step(self, self->find);
     sqlite3_bind_text(self->count, 1, counter, length, SQLITE_STATIC);
     int64_t next =
         sqlite3_step(self->count) == SQLITE_ROW ? sqlite3_column_int64(self->count, 0) + 1 : 1;
@@ -157,8 +161,8 @@ static void put_lock(plain *self, const char *key, const char *id)
     snprintf(fence, sizeof fence, "%015lld", (long long)next);
     sqlite3_bind_text(self->set, 1, counter, length, SQLITE_STATIC);
     sqlite3_bind_int64(self->set, 2, next);
-    step(self, self->set);
-    int64_t wall = now_ms(CLOCK_REALTIME);
+    raw_sqlite_step(self, self->set);
+    int64_t wall = raw_sqlite_now_ms(CLOCK_REALTIME);
     sqlite3_bind_text(self->put, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_text(self->put, 2, id, 22, SQLITE_STATIC);
     sqlite3_bind_int64(self->put, 3, wall + 30000);
@@ -166,58 +170,58 @@ static void put_lock(plain *self, const char *key, const char *id)
     sqlite3_bind_text(self->put, 5, fence, 15, SQLITE_STATIC);
     sqlite3_bind_text(self->put, 6, "", 0, SQLITE_STATIC);
     sqlite3_bind_text(self->put, 7, BOOT, 36, SQLITE_STATIC);
-    sqlite3_bind_int64(self->put, 8, now_ms(CLOCK_BOOTTIME) + 30000);
-    step(self, self->put);
+    sqlite3_bind_int64(self->put, 8, raw_sqlite_now_ms(CLOCK_BOOTTIME) + 30000);
+    raw_sqlite_step(self, self->put);
 }
 
-static void pair(void *raw, const char *key)
+static void raw_sqlite_pair(void *raw, const char *key)
 {
     plain *self = raw;
     char id[48];
     snprintf(id, sizeof id, "%s%012ld", self->prefix, self->serial++);
-    step(self, self->begin);
-    put_lock(self, key, id);
-    step(self, self->commit);
-    step(self, self->begin);
+    raw_sqlite_step(self, self->begin);
+    raw_sqlite_put_lock(self, key, id);
+    raw_sqlite_step(self, self->commit);
+    raw_sqlite_step(self, self->begin);
     sqlite3_bind_text(self->drop, 1, id, 22, SQLITE_STATIC);
     sqlite3_bind_text(self->drop, 2, BOOT, 36, SQLITE_STATIC);
-    sqlite3_bind_int64(self->drop, 3, now_ms(CLOCK_BOOTTIME) - 1000);
-    step(self, self->drop);
-    step(self, self->commit);
+    sqlite3_bind_int64(self->drop, 3, raw_sqlite_now_ms(CLOCK_BOOTTIME) - 1000);
+    raw_sqlite_step(self, self->drop);
+    raw_sqlite_step(self, self->commit);
 }
 
-static void renew(void *raw)
+static void raw_sqlite_renew(void *raw)
 {
     plain *self = raw;
     char id[24];
-    step(self, self->begin);
+    raw_sqlite_step(self, self->begin);
     for (int i = 0; i < BENCH_BATCH; i++) {
         snprintf(id, sizeof id, "renew%017d", i);
         if (!self->renews) {
             char key[32];
             snprintf(key, sizeof key, "plain-renew-%d", i);
-            put_lock(self, key, id);
+            raw_sqlite_put_lock(self, key, id);
             continue;
         }
-        int64_t boot = now_ms(CLOCK_BOOTTIME);
+        int64_t boot = raw_sqlite_now_ms(CLOCK_BOOTTIME);
         sqlite3_bind_text(self->extend, 1, id, 22, SQLITE_STATIC);
-        sqlite3_bind_int64(self->extend, 2, now_ms(CLOCK_REALTIME) + 30000);
+        sqlite3_bind_int64(self->extend, 2, raw_sqlite_now_ms(CLOCK_REALTIME) + 30000);
         sqlite3_bind_int64(self->extend, 3, boot + 30000);
         sqlite3_bind_int64(self->extend, 4, boot - 1000);
-        step(self, self->extend);
+        raw_sqlite_step(self, self->extend);
     }
-    step(self, self->commit);
+    raw_sqlite_step(self, self->commit);
     self->renews = true;
 }
 
 /* The locks are put there by SQL, modelled on one that was acquired. */
-static void grow(const bench_store *store, long locks, char *out, size_t size)
+static void raw_sqlite_grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char *const ends[] = {"", "-wal", "-shm"};
     const char *file = strstr(store->url, "/locks.db");
     char path[4300];
     snprintf(out, size, "%.*s/grown-%ld.db", (int)(file - store->url), store->url, locks);
-    path_of(out, path, sizeof path);
+    raw_sqlite_url_path(out, path, sizeof path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         char old[4400];
         snprintf(old, sizeof old, "%s%s", path, ends[i]);
@@ -254,16 +258,16 @@ const bench_raw bench_raw_sqlite = {
     .scheme = "sqlite:",
     .client = "two plain transactions",
     .variants = {{"pair", NULL, 0.75}, {"pair, durability=normal", "durability=normal", 1.15}},
-    .open = open_raw,
-    .close = close_raw,
-    .pair = pair,
+    .open = raw_sqlite_open,
+    .close = raw_sqlite_close,
+    .pair = raw_sqlite_pair,
     .most_connections = 1, /* writers stand in line: more of them are no faster */
-    .renew = renew,
+    .renew = raw_sqlite_renew,
     .round_trip_name = "two plain transactions",
     .turns = 240,
     .handover_us = 1000,
-    .place = place,
-    .clear = clear,
-    .grow = grow,
+    .place = raw_sqlite_place_url,
+    .clear = raw_sqlite_clear,
+    .grow = raw_sqlite_grow,
     .remembers = 5000,
 };

@@ -26,7 +26,7 @@ bool bench_all_hold(void)
     return all;
 }
 
-static bool judge(const bench_figure *f)
+static bool figure_holds(const bench_figure *f)
 {
     switch (f->judge) {
     case BENCH_RATIO_MOST:
@@ -50,13 +50,13 @@ static const char *const words[] = {
     [BENCH_MOST] = "<= ",
 };
 
-static const char *bar_text(const bench_figure *f, char out[64])
+static const char *figure_bar_text(const bench_figure *f, char out[64])
 {
     snprintf(out, 64, "%s%g", words[f->judge], f->bar);
     return out;
 }
 
-static void print_json(const bench_figure *f)
+static void figure_print_json(const bench_figure *f)
 {
     printf("{\"store\":\"%s\",\"figure\":\"%s\",\"unit\":\"%s\",\"measured\":%.4g", f->store,
            f->name, f->unit, f->measured);
@@ -65,11 +65,12 @@ static void print_json(const bench_figure *f)
     printf(",\"spread\":[%.4g,%.4g],\"repetitions\":%d", f->low, f->high, f->repetitions);
     char bar[64];
     if (f->judge != BENCH_INTEREST)
-        printf(",\"bar\":\"%s\",\"holds\":%s", bar_text(f, bar), f->holds ? "true" : "false");
+        printf(",\"bar\":\"%s\",\"holds\":%s", figure_bar_text(f, bar),
+               f->holds ? "true" : "false");
     puts("}");
 }
 
-static void print_text(const bench_figure *f)
+static void figure_print_text(const bench_figure *f)
 {
     printf("%-9s %-34s %10.5g %s", f->store, f->name, f->measured, f->unit);
     if (f->against[0] != '\0')
@@ -77,7 +78,7 @@ static void print_text(const bench_figure *f)
     printf(" (%.4g to %.4g of %d)", f->low, f->high, f->repetitions);
     char bar[64];
     if (f->judge != BENCH_INTEREST)
-        printf("; %s: %s", bar_text(f, bar), f->holds ? "holds" : "MISSED");
+        printf("; %s: %s", figure_bar_text(f, bar), f->holds ? "holds" : "MISSED");
     putchar('\n');
 }
 
@@ -103,18 +104,18 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     f->repetitions = count;
     f->judge = how;
     f->bar = bar;
-    f->holds = judge(f);
+    f->holds = figure_holds(f);
     if (json)
-        print_json(f);
+        figure_print_json(f);
     else
-        print_text(f);
+        figure_print_text(f);
     fflush(stdout);
 }
 
 /* ---- reading back what print_json wrote ---- */
 
 /* What stands after "name":, or "" if there is no such field. */
-static const char *field(const char *line, const char *name)
+static const char *figure_find_field(const char *line, const char *name)
 {
     char head[32];
     snprintf(head, sizeof head, "\"%s\":", name);
@@ -122,15 +123,15 @@ static const char *field(const char *line, const char *name)
     return at == NULL ? "" : at + strlen(head);
 }
 
-static void text_field(const char *line, const char *name, char *out, size_t size)
+static void figure_text_field(const char *line, const char *name, char *out, size_t size)
 {
-    const char *at = field(line, name);
+    const char *at = figure_find_field(line, name);
     if (*at == '"')
         at++;
     snprintf(out, size, "%.*s", (int)strcspn(at, "\""), at);
 }
 
-static void read_bar(bench_figure *f, const char *bar)
+static void figure_read_bar(bench_figure *f, const char *bar)
 {
     f->judge = BENCH_INTEREST;
     /* The longer words first: one of them begins as another does. */
@@ -151,21 +152,21 @@ void bench_read(const char *path)
         bench_die(path, "cannot be read");
     while (figure_count < MOST && fgets(line, sizeof line, in) != NULL) {
         bench_figure *f = &figures[figure_count++];
-        text_field(line, "store", f->store, sizeof f->store);
-        text_field(line, "figure", f->name, sizeof f->name);
-        text_field(line, "unit", f->unit, sizeof f->unit);
-        text_field(line, "against", f->against, sizeof f->against);
-        text_field(line, "bar", bar, sizeof bar);
-        f->measured = strtod(field(line, "measured"), NULL);
-        f->limit = strtod(field(line, "limit"), NULL);
-        f->ratio = strtod(field(line, "ratio"), NULL);
-        const char *spread = field(line, "spread");
+        figure_text_field(line, "store", f->store, sizeof f->store);
+        figure_text_field(line, "figure", f->name, sizeof f->name);
+        figure_text_field(line, "unit", f->unit, sizeof f->unit);
+        figure_text_field(line, "against", f->against, sizeof f->against);
+        figure_text_field(line, "bar", bar, sizeof bar);
+        f->measured = strtod(figure_find_field(line, "measured"), NULL);
+        f->limit = strtod(figure_find_field(line, "limit"), NULL);
+        f->ratio = strtod(figure_find_field(line, "ratio"), NULL);
+        const char *spread = figure_find_field(line, "spread");
         char *rest = NULL;
         f->low = *spread == '[' ? strtod(spread + 1, &rest) : 0;
         f->high = rest != NULL && *rest == ',' ? strtod(rest + 1, NULL) : f->low;
-        f->repetitions = (int)strtol(field(line, "repetitions"), NULL, 10);
-        read_bar(f, bar);
-        f->holds = judge(f);
+        f->repetitions = (int)strtol(figure_find_field(line, "repetitions"), NULL, 10);
+        figure_read_bar(f, bar);
+        f->holds = figure_holds(f);
     }
     fclose(in);
 }

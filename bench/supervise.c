@@ -30,7 +30,7 @@ int bench_ended_by(void)
     return ended_by;
 }
 
-static pid_t start(bench_work work, void *context)
+static pid_t supervise_start(bench_work work, void *context)
 {
     pid_t parent = getpid();
     fflush(NULL);
@@ -53,7 +53,7 @@ static pid_t start(bench_work work, void *context)
 }
 
 /* Nobody of the group is left when it returns. */
-static void end_group(pid_t group)
+static void supervise_end_group(pid_t group)
 {
     kill(-group, SIGKILL);
     while (waitpid(-group, NULL, 0) > 0 || errno == EINTR)
@@ -61,7 +61,7 @@ static void end_group(pid_t group)
 }
 
 /* Returns the signal if it ends the group, else 0. */
-static int pass_on(pid_t group, int number)
+static int supervise_pass_signal(pid_t group, int number)
 {
     if (number == SIGTSTP) {
         kill(-group, SIGSTOP);
@@ -76,7 +76,7 @@ static int pass_on(pid_t group, int number)
 int bench_supervise(bench_work work, void *context)
 {
     int status = 0, stopped_by = 0;
-    pid_t pid = start(work, context);
+    pid_t pid = supervise_start(work, context);
     if (pid < 0)
         bench_die("fork", strerror(errno));
     for (;;) {
@@ -85,9 +85,9 @@ int bench_supervise(bench_work work, void *context)
             break;
         int number = sigwaitinfo(&watched, NULL);
         if (number > 0 && number != SIGCHLD && stopped_by == 0)
-            stopped_by = pass_on(pid, number);
+            stopped_by = supervise_pass_signal(pid, number);
     }
-    end_group(pid);
+    supervise_end_group(pid);
     if (stopped_by != 0) {
         ended_by = stopped_by;
         return 128 + stopped_by;

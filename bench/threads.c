@@ -27,7 +27,7 @@ typedef struct worker {
 
 static atomic_bool over;
 
-static void *work(void *argument)
+static void *worker_repeat_pairs(void *argument)
 {
     worker *self = argument;
     char key[32];
@@ -42,13 +42,13 @@ static void *work(void *argument)
     return NULL;
 }
 
-static double rate_of(worker *workers, int count)
+static double workers_measure_rate(worker *workers, int count)
 {
     double start = bench_us();
     atomic_store(&over, false);
     for (int i = 0; i < count; i++) {
         workers[i].pairs = 0;
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+        if (pthread_create(&workers[i].thread, NULL, worker_repeat_pairs, &workers[i]) != 0)
             bench_die("threads", "no thread");
     }
     bench_pause_us(ROUND_US);
@@ -91,9 +91,9 @@ static void one_width(const bench_store *store, int width, bool pins)
     double ours[BENCH_MAX_REPETITIONS];
     double plain[BENCH_MAX_REPETITIONS];
     for (int r = -1; r < count; r++) { /* the first warms up */
-        double rate = rate_of(mine, width);
+        double rate = workers_measure_rate(mine, width);
         double after = raw->pairs != NULL ? pipelined_rate(raw, theirs[0].plain, width)
-                                          : rate_of(theirs, connections);
+                                          : workers_measure_rate(theirs, connections);
         if (r >= 0) {
             ours[r] = rate;
             plain[r] = (before + after) / 2;
@@ -131,7 +131,7 @@ int bench_answer(const char *url, const char *what, const char *number)
     if (strcmp(what, "rate") == 0 && count >= 1 && count <= MOST_THREADS) {
         for (int i = 0; i < count; i++)
             workers[i] = (worker){.backend = backend, .number = i};
-        printf("%.2f\n", rate_of(workers, count));
+        printf("%.2f\n", workers_measure_rate(workers, count));
     } else if (strcmp(what, "pair") == 0 && count >= 1 && count <= 10000) {
         for (int i = 0; i < count; i++) {
             double start = bench_us();

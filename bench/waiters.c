@@ -29,7 +29,7 @@ static void *wait_and_pass_on(void *argument)
 }
 
 /* Acquires that the handle has sent so far, granted or not. */
-static double tries_of(const syncguard_backend *backend)
+static double waiters_count_tries(const syncguard_backend *backend)
 {
     char text[65536];
     double sum = 0;
@@ -65,12 +65,12 @@ static double one_crowd(const bench_store *store)
             bench_die("crowd", "no thread");
     }
     bench_pause_us(1500000); /* all wait */
-    double before = tries_of(crowd);
+    double before = waiters_count_tries(crowd);
     if (syncguard_release(outside, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
         bench_die("release", err.message);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    double tries = tries_of(crowd) - before;
+    double tries = waiters_count_tries(crowd) - before;
     if (tries < THREADS) /* each of them was granted the lock */
         bench_die("crowd", "tries that were not counted");
     pthread_attr_destroy(&small);
@@ -91,7 +91,7 @@ void bench_waiters(const bench_store *store)
                  store->repetitions, BENCH_MOST, 1.1);
 }
 
-static double wall_ms(void)
+static double waiters_wall_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -120,7 +120,7 @@ void bench_takeover(const bench_store *store)
         syncguard_lock *lock = NULL;
         if (syncguard_lock_acquire(heir, "bench:crashed", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("take-over", err.message);
-        late[r] = wall_ms() - (double)grant.expires_at_ms - SYNCGUARD_TIME_TOLERANCE_MS;
+        late[r] = waiters_wall_ms() - (double)grant.expires_at_ms - SYNCGUARD_TIME_TOLERANCE_MS;
         syncguard_lock_dispose(lock);
         syncguard_close(dead);
         syncguard_close(heir);

@@ -39,14 +39,14 @@ typedef struct server {
     client *clients;
 } server;
 
-static void watch(const server *s, int fd, void *about)
+static void epoll_fd_watch(const server *s, int fd, void *about)
 {
     struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = about}};
     if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         perror("epoll_ctl");
 }
 
-static void say(const client *c, const char *format, ...)
+static void epoll_client_send(const client *c, const char *format, ...)
 {
     char text[320];
     va_list list;
@@ -58,7 +58,7 @@ static void say(const client *c, const char *format, ...)
 }
 
 /* A client is freed when it is disconnected and no completion can come for it. */
-static void free_if_done(server *s, client *c)
+static void epoll_client_free_if_done(server *s, client *c)
 {
     if (c->fd >= 0 || c->waiting != 0 || c->lock != NULL || c->releasing)
         return;
@@ -69,7 +69,7 @@ static void free_if_done(server *s, client *c)
     free(c);
 }
 
-static void release(server *s, client *c)
+static void epoll_client_release(server *s, client *c)
 {
     syncguard_error err;
     /* With valid arguments this cannot fail; whatever comes of it is in its completion. */
@@ -79,7 +79,7 @@ static void release(server *s, client *c)
     }
 }
 
-static void disconnect(server *s, client *c)
+static void epoll_client_disconnect(server *s, client *c)
 {
     if (c->fd >= 0)
         close(c->fd); /* epoll forgets it */
@@ -87,11 +87,11 @@ static void disconnect(server *s, client *c)
     if (c->waiting != 0)
         syncguard_queue_cancel(s->queue, c->waiting);
     if (c->lock != NULL)
-        release(s, c);
-    free_if_done(s, c);
+        epoll_client_release(s, c);
+    epoll_client_free_if_done(s, c);
 }
 
-static void ask_for(server *s, client *c)
+static void epoll_client_request_lock(server *s, client *c)
 {
     syncguard_error err;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
@@ -99,16 +99,16 @@ static void ask_for(server *s, client *c)
     options.retry_unavailable = true; /* a store that is down is waited for, too */
     if (syncguard_lock_acquire_async(s->queue, c->line, &options, c, &c->waiting, &err) !=
         SYNCGUARD_OK) {
-        say(c, "refused %s\n", err.message);
-        disconnect(s, c);
+        epoll_client_send(c, "refused %s\n", err.message);
+        epoll_client_disconnect(s, c);
     }
 }
 
-static void read_client(server *s, client *c)
+static void epoll_client_read(server *s, client *c)
 {
     ssize_t n = recv(c->fd, c->line + c->length, sizeof c->line - 1 - c->length, MSG_DONTWAIT);
     if (n <= 0) {
-        disconnect(s, c);
+        epoll_client_disconnect(s, c);
         return;
     }
     c->length += (size_t)n;
@@ -116,14 +116,14 @@ static void read_client(server *s, client *c)
     char *end = strchr(c->line, '\n');
     bool asked = c->waiting != 0 || c->lock != NULL || c->releasing;
     if (asked || (end == NULL && c->length == sizeof c->line - 1)) {
-        disconnect(s, c); /* one line per client */
+        epoll_client_disconnect(s, c); /* one line per client */
     } else if (end != NULL) {
         *end = '\0';
-        ask_for(s, c);
+        epoll_client_request_lock(s, c);
     }
 }
 
-static void accept_client(server *s)
+static void epoll_client_accept(server *s)
 {
     int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     client *c = fd >= 0 ? calloc(1, sizeof *c) : NULL;
@@ -135,10 +135,10 @@ static void accept_client(server *s)
     c->fd = fd;
     c->next = s->clients;
     s->clients = c;
-    watch(s, fd, c);
+    epoll_fd_watch(s, fd, c);
 }
 
-static void complete(server *s, const syncguard_completion *done)
+static void epoll_completion_handle(server *s, const syncguard_completion *done)
 {
     client *c = done->context;
     switch (done->kind) {
@@ -146,13 +146,13 @@ static void complete(server *s, const syncguard_completion *done)
         c->waiting = 0;
         c->lock = done->lock;
         if (done->status == SYNCGUARD_OK)
-            say(c, "granted %s\n", syncguard_lock_fence(c->lock));
+            epoll_client_send(c, "granted %s\n", syncguard_lock_fence(c->lock));
         else
-            say(c, "failed %s\n", done->error.message);
+            epoll_client_send(c, "failed %s\n", done->error.message);
         break;
     case SYNCGUARD_COMPLETION_LOST:
-        say(c, "lost %s\n", syncguard_lost_reason_name(done->lost));
-        release(s, c);
+        epoll_client_send(c, "lost %s\n", syncguard_lost_reason_name(done->lost));
+        epoll_client_release(s, c);
         break;
     case SYNCGUARD_COMPLETION_RELEASE:
         c->releasing = false;
@@ -161,26 +161,26 @@ static void complete(server *s, const syncguard_completion *done)
         break;
     }
     if (c->lock == NULL && !c->releasing)
-        disconnect(s, c);
+        epoll_client_disconnect(s, c);
 }
 
 /* Releases everything; the loop ends when the last client is gone. */
-static void stop(server *s)
+static void epoll_server_stop(server *s)
 {
     s->stopping = true;
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->listener, NULL);
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->signals, NULL);
     for (client *c = s->clients, *next = NULL; c != NULL; c = next) {
         next = c->next;
-        disconnect(s, c);
+        epoll_client_disconnect(s, c);
     }
 }
 
-static void loop(server *s)
+static void epoll_server_run(server *s)
 {
-    watch(s, s->listener, &s->listener);
-    watch(s, s->signals, &s->signals);
-    watch(s, syncguard_queue_fd(s->queue), s->queue);
+    epoll_fd_watch(s, s->listener, &s->listener);
+    epoll_fd_watch(s, s->signals, &s->signals);
+    epoll_fd_watch(s, syncguard_queue_fd(s->queue), s->queue);
     while (!s->stopping || s->clients != NULL) {
         /* One at a time: a client may be freed by what came before it. */
         struct epoll_event event;
@@ -188,18 +188,18 @@ static void loop(server *s)
         if (epoll_wait(s->epoll, &event, 1, -1) != 1)
             continue;
         if (event.data.ptr == &s->listener)
-            accept_client(s);
+            epoll_client_accept(s);
         else if (event.data.ptr == &s->signals)
-            stop(s);
+            epoll_server_stop(s);
         else if (event.data.ptr != s->queue)
-            read_client(s, event.data.ptr);
+            epoll_client_read(s, event.data.ptr);
         else
             while (syncguard_queue_next(s->queue, &done))
-                complete(s, &done);
+                epoll_completion_handle(s, &done);
     }
 }
 
-static int listen_on(uint16_t port)
+static int epoll_port_listen(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     socklen_t size = sizeof address;
@@ -222,7 +222,7 @@ int main(int argc, char **argv)
     sigaddset(&ends, SIGINT);
     sigprocmask(SIG_BLOCK, &ends, NULL); /* before the library starts a thread */
     s.signals = signalfd(-1, &ends, SFD_CLOEXEC);
-    s.listener = listen_on(argc > 2 ? (uint16_t)strtoul(argv[2], NULL, 10) : 0);
+    s.listener = epoll_port_listen(argc > 2 ? (uint16_t)strtoul(argv[2], NULL, 10) : 0);
     if (s.epoll < 0 || s.signals < 0 || s.listener < 0) {
         perror("epoll_server");
         return 1;
@@ -235,7 +235,7 @@ int main(int argc, char **argv)
         syncguard_close(backend);
         return 1;
     }
-    loop(&s);
+    epoll_server_run(&s);
     syncguard_queue_close(s.queue);
     syncguard_close(backend);
     return 0;

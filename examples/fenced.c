@@ -27,7 +27,7 @@ static bool resource_write(resource *r, const char *fence, const char *value)
     return true;
 }
 
-static syncguard_status demonstrate(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status fencing_demonstrate(syncguard_backend *backend, syncguard_error *err)
 {
     syncguard_grant slow, quick;
 
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
         return 1;
     }
-    syncguard_status status = demonstrate(backend, &err);
+    syncguard_status status = fencing_demonstrate(backend, &err);
     if (status != SYNCGUARD_OK)
         fprintf(stderr, "%s: %s\n", syncguard_status_name(status), err.message);
     syncguard_close(backend);

@@ -41,7 +41,7 @@ typedef struct client {
     bool releasing;
 } client;
 
-static void say(client *c, const char *format, ...)
+static void libuv_client_send(client *c, const char *format, ...)
 {
     char text[320];
     va_list list;
@@ -53,7 +53,7 @@ static void say(client *c, const char *format, ...)
         uv_try_write((uv_stream_t *)&c->socket, &buffer, 1); /* never waits */
 }
 
-static void close_handle(void *handle, uv_close_cb then)
+static void libuv_handle_close(void *handle, uv_close_cb then)
 {
     if (uv_is_closing(handle) == 0)
         uv_close(handle, then);
@@ -61,14 +61,14 @@ static void close_handle(void *handle, uv_close_cb then)
 
 /* The loop ends when no handle is left: the completions are watched until the last client is gone.
  */
-static void end_if_done(server *s)
+static void libuv_server_end_if_done(server *s)
 {
     if (s->stopping && s->clients == NULL)
-        close_handle(&s->completions, NULL);
+        libuv_handle_close(&s->completions, NULL);
 }
 
 /* A client is freed when it is disconnected and no completion can come for it. */
-static void free_if_done(client *c)
+static void libuv_client_free_if_done(client *c)
 {
     server *s = c->server;
     if (!c->closed || c->waiting != 0 || c->lock != NULL || c->releasing)
@@ -78,17 +78,17 @@ static void free_if_done(client *c)
         link = &(*link)->next;
     *link = c->next;
     free(c);
-    end_if_done(s);
+    libuv_server_end_if_done(s);
 }
 
-static void closed(uv_handle_t *socket)
+static void libuv_client_closed(uv_handle_t *socket)
 {
     client *c = socket->data;
     c->closed = true;
-    free_if_done(c);
+    libuv_client_free_if_done(c);
 }
 
-static void release(client *c)
+static void libuv_client_release(client *c)
 {
     syncguard_error err;
     /* With valid arguments this cannot fail; whatever comes of it is in its completion. */
@@ -99,17 +99,17 @@ static void release(client *c)
     }
 }
 
-static void disconnect(client *c)
+static void libuv_client_disconnect(client *c)
 {
-    close_handle(&c->socket, closed);
+    libuv_handle_close(&c->socket, libuv_client_closed);
     if (c->waiting != 0)
         syncguard_queue_cancel(c->server->queue, c->waiting);
     if (c->lock != NULL)
-        release(c);
-    free_if_done(c);
+        libuv_client_release(c);
+    libuv_client_free_if_done(c);
 }
 
-static void ask_for(client *c)
+static void libuv_client_request_lock(client *c)
 {
     syncguard_error err;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
@@ -117,24 +117,24 @@ static void ask_for(client *c)
     options.retry_unavailable = true; /* a store that is down is waited for, too */
     if (syncguard_lock_acquire_async(c->server->queue, c->line, &options, c, &c->waiting, &err) !=
         SYNCGUARD_OK) {
-        say(c, "refused %s\n", err.message);
-        disconnect(c);
+        libuv_client_send(c, "refused %s\n", err.message);
+        libuv_client_disconnect(c);
     }
 }
 
-static void give_space(uv_handle_t *socket, size_t suggested, uv_buf_t *space)
+static void libuv_client_buffer_give(uv_handle_t *socket, size_t suggested, uv_buf_t *space)
 {
     client *c = socket->data;
     (void)suggested;
     *space = uv_buf_init(c->line + c->length, (unsigned)(sizeof c->line - 1 - c->length));
 }
 
-static void read_client(uv_stream_t *socket, ssize_t n, const uv_buf_t *space)
+static void libuv_client_read(uv_stream_t *socket, ssize_t n, const uv_buf_t *space)
 {
     client *c = socket->data;
     (void)space;
     if (n < 0)
-        disconnect(c);
+        libuv_client_disconnect(c);
     if (n <= 0) /* 0: nothing to read yet */
         return;
     c->length += (size_t)n;
@@ -142,14 +142,14 @@ static void read_client(uv_stream_t *socket, ssize_t n, const uv_buf_t *space)
     char *end = strchr(c->line, '\n');
     bool asked = c->waiting != 0 || c->lock != NULL || c->releasing;
     if (asked || (end == NULL && c->length == sizeof c->line - 1)) {
-        disconnect(c); /* one line per client */
+        libuv_client_disconnect(c); /* one line per client */
     } else if (end != NULL) {
         *end = '\0';
-        ask_for(c);
+        libuv_client_request_lock(c);
     }
 }
 
-static void complete(const syncguard_completion *done)
+static void libuv_completion_handle(const syncguard_completion *done)
 {
     client *c = done->context;
     switch (done->kind) {
@@ -157,13 +157,13 @@ static void complete(const syncguard_completion *done)
         c->waiting = 0;
         c->lock = done->lock;
         if (done->status == SYNCGUARD_OK)
-            say(c, "granted %s\n", syncguard_lock_fence(c->lock));
+            libuv_client_send(c, "granted %s\n", syncguard_lock_fence(c->lock));
         else
-            say(c, "failed %s\n", done->error.message);
+            libuv_client_send(c, "failed %s\n", done->error.message);
         break;
     case SYNCGUARD_COMPLETION_LOST:
-        say(c, "lost %s\n", syncguard_lost_reason_name(done->lost));
-        release(c);
+        libuv_client_send(c, "lost %s\n", syncguard_lost_reason_name(done->lost));
+        libuv_client_release(c);
         break;
     case SYNCGUARD_COMPLETION_RELEASE:
         c->releasing = false;
@@ -172,47 +172,47 @@ static void complete(const syncguard_completion *done)
         break;
     }
     if (c->lock == NULL && !c->releasing)
-        disconnect(c);
+        libuv_client_disconnect(c);
 }
 
-static void readable(uv_poll_t *completions, int status, int events)
+static void libuv_queue_readable(uv_poll_t *completions, int status, int events)
 {
     server *s = completions->data;
     syncguard_completion done;
     (void)status;
     (void)events;
     while (syncguard_queue_next(s->queue, &done))
-        complete(&done);
+        libuv_completion_handle(&done);
 }
 
 /* Releases everything; the loop ends when the last client is gone. */
-static void stop(server *s)
+static void libuv_server_stop(server *s)
 {
     s->stopping = true;
-    close_handle(&s->listener, NULL);
-    close_handle(&s->signals[0], NULL);
-    close_handle(&s->signals[1], NULL);
+    libuv_handle_close(&s->listener, NULL);
+    libuv_handle_close(&s->signals[0], NULL);
+    libuv_handle_close(&s->signals[1], NULL);
     for (client *c = s->clients, *next = NULL; c != NULL; c = next) {
         next = c->next;
-        disconnect(c);
+        libuv_client_disconnect(c);
     }
-    end_if_done(s);
+    libuv_server_end_if_done(s);
 }
 
-static void signalled(uv_signal_t *handle, int number)
+static void libuv_signal_received(uv_signal_t *handle, int number)
 {
     (void)number;
-    stop(handle->data);
+    libuv_server_stop(handle->data);
 }
 
-static void accept_client(uv_stream_t *listener, int status)
+static void libuv_client_accept(uv_stream_t *listener, int status)
 {
     server *s = listener->data;
     if (status < 0)
         return;
     client *c = calloc(1, sizeof *c);
     if (c == NULL) {
-        stop(s); /* libuv goes on only when the connection is accepted */
+        libuv_server_stop(s); /* libuv goes on only when the connection is accepted */
         return;
     }
     c->server = s;
@@ -221,11 +221,11 @@ static void accept_client(uv_stream_t *listener, int status)
     uv_tcp_init(s->loop, &c->socket);
     c->socket.data = c;
     if (uv_accept(listener, (uv_stream_t *)&c->socket) != 0 ||
-        uv_read_start((uv_stream_t *)&c->socket, give_space, read_client) != 0)
-        disconnect(c);
+        uv_read_start((uv_stream_t *)&c->socket, libuv_client_buffer_give, libuv_client_read) != 0)
+        libuv_client_disconnect(c);
 }
 
-static int listen_on(server *s, int port)
+static int libuv_server_listen(server *s, int port)
 {
     struct sockaddr_in address;
     int size = sizeof address;
@@ -233,7 +233,7 @@ static int listen_on(server *s, int port)
     if (error == 0)
         error = uv_tcp_bind(&s->listener, (struct sockaddr *)&address, 0);
     if (error == 0)
-        error = uv_listen((uv_stream_t *)&s->listener, 128, accept_client);
+        error = uv_listen((uv_stream_t *)&s->listener, 128, libuv_client_accept);
     if (error == 0)
         error = uv_tcp_getsockname(&s->listener, (struct sockaddr *)&address, &size);
     if (error == 0) {
@@ -244,22 +244,22 @@ static int listen_on(server *s, int port)
 }
 
 /* Zero, or an error of libuv. */
-static int start(server *s, int port)
+static int libuv_server_start(server *s, int port)
 {
     static const int ends[] = {SIGTERM, SIGINT};
     int error = uv_poll_init(s->loop, &s->completions, syncguard_queue_fd(s->queue));
     if (error == 0)
-        error = uv_poll_start(&s->completions, UV_READABLE, readable);
+        error = uv_poll_start(&s->completions, UV_READABLE, libuv_queue_readable);
     for (int i = 0; i < 2 && error == 0; i++) {
         error = uv_signal_init(s->loop, &s->signals[i]);
         s->signals[i].data = s;
         if (error == 0)
-            error = uv_signal_start(&s->signals[i], signalled, ends[i]);
+            error = uv_signal_start(&s->signals[i], libuv_signal_received, ends[i]);
     }
     if (error == 0)
         error = uv_tcp_init(s->loop, &s->listener);
     s->completions.data = s->listener.data = s;
-    return error == 0 ? listen_on(s, port) : error;
+    return error == 0 ? libuv_server_listen(s, port) : error;
 }
 
 int main(int argc, char **argv)
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
         syncguard_close(backend);
         return 1;
     }
-    int error = start(&s, argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0);
+    int error = libuv_server_start(&s, argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0);
     if (error != 0)
         fprintf(stderr, "libuv_server: %s\n", uv_strerror(error));
     else

@@ -29,14 +29,15 @@ static void print_log(void *context, syncguard_log_level level, const char *mess
     fprintf(stderr, "%s: %s\n", names[level], message);
 }
 
-static int work(void *context, syncguard_lock *lock)
+static int metrics_locked_work(void *context, syncguard_lock *lock)
 {
     (void)context;
     (void)lock;
     return 0;
 }
 
-static syncguard_status open_counted(const char *url, syncguard_backend **out, syncguard_error *err)
+static syncguard_status metrics_backend_open(const char *url, syncguard_backend **out,
+                                             syncguard_error *err)
 {
     static const syncguard_label labels[] = {{"service", "billing"}, {"region", "eu-1"}};
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
@@ -60,9 +61,10 @@ int main(int argc, char **argv)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     int result = 0;
-    syncguard_status status = open_counted(argc > 1 ? argv[1] : "memory:", &backend, &err);
+    syncguard_status status = metrics_backend_open(argc > 1 ? argv[1] : "memory:", &backend, &err);
     for (int i = 0; i < 3 && status == SYNCGUARD_OK; i++)
-        status = syncguard_with_lock(backend, "invoices", NULL, work, NULL, &result, &err);
+        status = syncguard_with_lock(backend, "invoices", NULL, metrics_locked_work, NULL, &result,
+                                     &err);
     if (status == SYNCGUARD_OK)
         result = print_metrics(backend);
     else

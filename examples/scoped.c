@@ -11,7 +11,7 @@
 
 static atomic_bool must_stop;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void scoped_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)context;
     (void)lock;
@@ -24,7 +24,7 @@ static int run_job(syncguard_backend *backend, const char *key, syncguard_error 
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000); /* up to a minute */
     options.ttl_ms = 3000;
     options.auto_extend = true;
-    options.on_lost = on_lost;
+    options.on_lost = scoped_on_lost;
 
     SYNCGUARD_SCOPED syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, err);

@@ -24,7 +24,7 @@ int cli_usage_error(const char *format, ...)
     return CLI_USAGE;
 }
 
-static void parse(uint8_t which, char *text)
+static void fuzz_cli_parse(uint8_t which, char *text)
 {
     char name[] = "syncguard";
     char *argv[MAX_ARGUMENTS + 2] = {name};
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = fuzz_text(data + 1, size - 1);
     if (cli_parse_duration(text, &ms))
         FUZZ_CHECK(ms >= 0 && ms <= SYNCGUARD_MAX_TIME_MS);
-    parse(data[0], text);
+    fuzz_cli_parse(data[0], text);
     free(text);
     return 0;
 }

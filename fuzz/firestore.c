@@ -76,19 +76,19 @@ void sg_firestore_reply_free(sg_firestore_reply *reply)
 static const char lock_id[] = "AAAAAAAAAAAAAAAAAAAAAA";
 static const char key[] = "key";
 
-static bool see(void *context, const syncguard_record *record)
+static bool fuzz_firestore_record_check(void *context, const syncguard_record *record)
 {
     (void)context;
     FUZZ_CHECK(strlen(record->key) < SYNCGUARD_KEY_SIZE && syncguard_fence_valid(record->fence));
     return true;
 }
 
-static void find(void *context, const syncguard_finding *finding)
+static void fuzz_firestore_finding_ignore(void *context, const syncguard_finding *finding)
 {
     (void)context, (void)finding;
 }
 
-static void change(syncguard_backend *b, int which, syncguard_limits limits)
+static void fuzz_firestore_mutate(syncguard_backend *b, int which, syncguard_limits limits)
 {
     syncguard_error err;
     if (which == 0) {
@@ -112,7 +112,7 @@ static void change(syncguard_backend *b, int which, syncguard_limits limits)
     }
 }
 
-static void look(syncguard_backend *b, int which, syncguard_limits limits)
+static void fuzz_firestore_query(syncguard_backend *b, int which, syncguard_limits limits)
 {
     syncguard_error err;
     if (which == 4) {
@@ -124,16 +124,16 @@ static void look(syncguard_backend *b, int which, syncguard_limits limits)
         op.key_length = which == 5 ? 3 : 0;
         op.lock_id = which == 6 ? lock_id : NULL;
         if (b->ops->lookup(b, &op, &err) == SYNCGUARD_OK)
-            (void)see(NULL, &op.record);
+            (void)fuzz_firestore_record_check(NULL, &op.record);
     } else if (which == 7) {
-        (void)b->ops->list(b, &limits, see, NULL, &err);
+        (void)b->ops->list(b, &limits, fuzz_firestore_record_check, NULL, &err);
     } else if (which == 8) {
         (void)b->ops->undo(b, key, 3, lock_id, limits.deadline_ns, &limits, &err);
     } else if (which == 9) {
         syncguard_cleanup_op op = {key, 3, lock_id, 1, limits};
         (void)b->ops->cleanup(b, &op, &err);
     } else {
-        (void)b->ops->diagnose(b, &limits, find, NULL, &err);
+        (void)b->ops->diagnose(b, &limits, fuzz_firestore_finding_ignore, NULL, &err);
     }
 }
 
@@ -157,9 +157,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         syncguard_limits limits = {syncguard_clock_ns() + LIMIT_NS, NULL};
         int which = (round == 0 ? data[0] & 15 : data[0] >> 4) % 11;
         if (which < 4)
-            change(b, which, limits);
+            fuzz_firestore_mutate(b, which, limits);
         else
-            look(b, which, limits);
+            fuzz_firestore_query(b, which, limits);
     }
     syncguard_close(b);
     return 0;

@@ -89,19 +89,19 @@ syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_tr
 static const char lock_id[] = "AAAAAAAAAAAAAAAAAAAAAA";
 static const char key[] = "key";
 
-static bool see(void *context, const syncguard_record *record)
+static bool fuzz_redis_record_check(void *context, const syncguard_record *record)
 {
     (void)context;
     FUZZ_CHECK(strlen(record->key) < SYNCGUARD_KEY_SIZE && syncguard_fence_valid(record->fence));
     return true;
 }
 
-static void find(void *context, const syncguard_finding *finding)
+static void fuzz_redis_finding_ignore(void *context, const syncguard_finding *finding)
 {
     (void)context, (void)finding;
 }
 
-static void change(syncguard_backend *b, int which, syncguard_limits limits)
+static void fuzz_redis_mutate(syncguard_backend *b, int which, syncguard_limits limits)
 {
     syncguard_error err;
     if (which == 0) {
@@ -126,7 +126,7 @@ static void change(syncguard_backend *b, int which, syncguard_limits limits)
     }
 }
 
-static void look(syncguard_backend *b, int which, syncguard_limits limits)
+static void fuzz_redis_query(syncguard_backend *b, int which, syncguard_limits limits)
 {
     syncguard_error err;
     if (which == 4) {
@@ -135,17 +135,17 @@ static void look(syncguard_backend *b, int which, syncguard_limits limits)
     } else if (which == 5) {
         syncguard_lookup_op op = {.key = key, .key_length = 3, .limits = limits};
         if (b->ops->lookup(b, &op, &err) == SYNCGUARD_OK)
-            (void)see(NULL, &op.record);
+            (void)fuzz_redis_record_check(NULL, &op.record);
     } else if (which == 6) {
         syncguard_lookup_op op = {.lock_id = lock_id, .limits = limits};
         if (b->ops->lookup(b, &op, &err) == SYNCGUARD_OK)
             FUZZ_CHECK(strcmp(op.record.lock_id, lock_id) == 0);
     } else if (which == 7) {
-        (void)b->ops->list(b, &limits, see, NULL, &err);
+        (void)b->ops->list(b, &limits, fuzz_redis_record_check, NULL, &err);
     } else if (which == 8) {
         (void)b->ops->undo(b, key, 3, lock_id, limits.deadline_ns, &limits, &err);
     } else {
-        (void)b->ops->diagnose(b, &limits, find, NULL, &err);
+        (void)b->ops->diagnose(b, &limits, fuzz_redis_finding_ignore, NULL, &err);
     }
 }
 
@@ -154,7 +154,7 @@ static void read_stored(const uint8_t *data, size_t size)
     syncguard_record record;
     sg_redis_text text;
     if (sg_redis_record_read((const char *)data, size, &record) == SG_REDIS_WHOLE)
-        (void)see(NULL, &record);
+        (void)fuzz_redis_record_check(NULL, &record);
     sg_redis_text_init(&text);
     sg_redis_record_quote(&text, (const char *)data, size);
     FUZZ_CHECK(text.failed || text.length >= size + 2);
@@ -180,9 +180,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         syncguard_limits limits = {syncguard_clock_ns() + LIMIT_NS, NULL};
         int which = (data[0] & 127) % 10;
         if (which < 4)
-            change(b, which, limits);
+            fuzz_redis_mutate(b, which, limits);
         else
-            look(b, which, limits);
+            fuzz_redis_query(b, which, limits);
     }
     redisReaderFree(input.reader);
     return 0;

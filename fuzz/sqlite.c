@@ -7,14 +7,14 @@
 #include "syncguard.h"
 #include "syncguard/sqlite.h"
 
-static bool see(void *context, const syncguard_lock_info_raw *info)
+static bool fuzz_sqlite_info_check(void *context, const syncguard_lock_info_raw *info)
 {
     (void)context;
     FUZZ_CHECK(strlen(info->key) < SYNCGUARD_KEY_SIZE);
     return true;
 }
 
-static void use(syncguard_backend *backend)
+static void fuzz_sqlite_backend_use(syncguard_backend *backend)
 {
     syncguard_lock_info_raw info;
     bool locked = false;
@@ -22,7 +22,7 @@ static void use(syncguard_backend *backend)
         backend, "key", NULL, &locked, NULL); /* any answer is right, as long as it is one */
     heard = syncguard_get_by_key_raw(backend, "key", NULL, &info, NULL);
     heard = syncguard_get_by_id_raw(backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &info, NULL);
-    heard = syncguard_list_raw(backend, NULL, see, NULL, NULL);
+    heard = syncguard_list_raw(backend, NULL, fuzz_sqlite_info_check, NULL, NULL);
     heard = syncguard_extend(backend, "AAAAAAAAAAAAAAAAAAAAAA", 1000, NULL, NULL, NULL);
     syncguard_grant grant;
     if (syncguard_acquire(backend, "key", 1000, NULL, &grant, NULL) == SYNCGUARD_OK) {
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.timeout_ms = 50;
     syncguard_backend *backend = NULL;
     if (syncguard_sqlite_open(&own, &options, &backend, NULL) == SYNCGUARD_OK) {
-        use(backend);
+        fuzz_sqlite_backend_use(backend);
         syncguard_close(backend);
     }
     char name[80];

@@ -51,13 +51,14 @@ typedef struct held { /* a key whose flock we hold, and what was found then */
 
 /* ---- files ---- */
 
-static const char *path_of(const dir_backend *dir, char kind, const char *name, char out[NAME_SIZE])
+static const char *dir_file_path(const dir_backend *dir, char kind, const char *name,
+                                 char out[NAME_SIZE])
 {
     snprintf(out, NAME_SIZE, "%s/%c-%s", kind == 'c' ? dir->counters : dir->locks, kind, name);
     return out;
 }
 
-static syncguard_status fail(syncguard_error *err, const char *what)
+static syncguard_status dir_fail_errno(syncguard_error *err, const char *what)
 {
     int error = errno;
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
@@ -69,13 +70,13 @@ static syncguard_status fail(syncguard_error *err, const char *what)
 }
 
 /* OK, ABSENT or a failure. */
-static syncguard_status read_lock(const dir_backend *dir, const char *hash, stored *out,
-                                  syncguard_error *err)
+static syncguard_status dir_lock_read(const dir_backend *dir, const char *hash, stored *out,
+                                      syncguard_error *err)
 {
     char name[NAME_SIZE];
-    int fd = open(path_of(dir, 'k', hash, name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(dir_file_path(dir, 'k', hash, name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock cannot be read");
+        return errno == ENOENT ? SYNCGUARD_ABSENT : dir_fail_errno(err, "a lock cannot be read");
     ssize_t got = read(fd, out, sizeof *out);
     close(fd);
     out->record.key[sizeof out->record.key - 1] = '\0';
@@ -86,31 +87,31 @@ static syncguard_status read_lock(const dir_backend *dir, const char *hash, stor
     return SYNCGUARD_OK;
 }
 
-static syncguard_status replace_lock(const held *key, const stored *lock, syncguard_error *err)
+static syncguard_status dir_lock_replace(const held *key, const stored *lock, syncguard_error *err)
 {
     char next[NAME_SIZE];
-    int fd = open(path_of(key->dir, 't', key->hash, next),
+    int fd = open(dir_file_path(key->dir, 't', key->hash, next),
                   O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool written = fd >= 0 && write(fd, lock, sizeof *lock) == (ssize_t)sizeof *lock;
     if (fd >= 0 && close(fd) != 0)
         written = false;
     char name[NAME_SIZE];
-    if (written && rename(next, path_of(key->dir, 'k', key->hash, name)) == 0)
+    if (written && rename(next, dir_file_path(key->dir, 'k', key->hash, name)) == 0)
         return SYNCGUARD_OK;
-    return fail(err, "a lock cannot be written");
+    return dir_fail_errno(err, "a lock cannot be written");
 }
 
-static syncguard_status remove_lock(const held *key, syncguard_error *err)
+static syncguard_status dir_lock_remove(const held *key, syncguard_error *err)
 {
     char name[NAME_SIZE];
-    if (unlink(path_of(key->dir, 'k', key->hash, name)) != 0)
-        return fail(err, "a lock cannot be removed");
-    (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
+    if (unlink(dir_file_path(key->dir, 'k', key->hash, name)) != 0)
+        return dir_fail_errno(err, "a lock cannot be removed");
+    (void)unlink(dir_file_path(key->dir, 'i', key->lock.record.lock_id, name));
     return SYNCGUARD_OK;
 }
 
 /* The boot clock determines expiry; the record's time of day leaves the same of the lease. */
-static void set_now(stored *lock, int64_t now_boot_ms)
+static void dir_lock_set_now(stored *lock, int64_t now_boot_ms)
 {
     lock->record.now_ms = lock->record.expires_at_ms - (lock->expires_boot_ms - now_boot_ms);
 }
@@ -118,20 +119,21 @@ static void set_now(stored *lock, int64_t now_boot_ms)
 /* ---- one key at a time ---- */
 
 /* Waits for the flock within the limits. The kernel takes it from a process that dies. */
-static syncguard_status lock_counter(int fd, const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status dir_counter_lock(int fd, const syncguard_limits *limits,
+                                         syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     int round = 0;
     while (status == SYNCGUARD_OK && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
-            return fail(err, "a counter cannot be locked");
+            return dir_fail_errno(err, "a counter cannot be locked");
         status = syncguard_backoff_wait(FIRST_PAUSE_NS, round++, LONGEST_PAUSE_NS, limits, err);
     }
     return status;
 }
 
 /* The explicit unlock reaches descriptors that a child forked meanwhile has inherited. */
-static void leave(held *key)
+static void dir_key_leave(held *key)
 {
     if (key->counter < 0)
         return;
@@ -141,50 +143,51 @@ static void leave(held *key)
 }
 
 /* On success the caller decides, and leaves. The clock is read last: nobody else decides now. */
-static syncguard_status enter(held *key, bool create, const syncguard_limits *limits,
-                              syncguard_error *err)
+static syncguard_status dir_key_enter(held *key, bool create, const syncguard_limits *limits,
+                                      syncguard_error *err)
 {
     key->found = key->live = false;
     char name[NAME_SIZE];
-    key->counter = open(path_of(key->dir, 'c', key->hash, name),
+    key->counter = open(dir_file_path(key->dir, 'c', key->hash, name),
                         O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
     if (key->counter < 0)
-        return !create && errno == ENOENT ? SYNCGUARD_OK : fail(err, "a counter cannot be opened");
-    syncguard_status status = lock_counter(key->counter, limits, err);
+        return !create && errno == ENOENT ? SYNCGUARD_OK
+                                          : dir_fail_errno(err, "a counter cannot be opened");
+    syncguard_status status = dir_counter_lock(key->counter, limits, err);
     if (status == SYNCGUARD_OK)
-        status = read_lock(key->dir, key->hash, &key->lock, err);
+        status = dir_lock_read(key->dir, key->hash, &key->lock, err);
     key->now_ns = syncguard_clock_ns();
     key->now_ms = key->now_ns / SYNCGUARD_NS_PER_MS;
     key->found = status == SYNCGUARD_OK;
     key->live = key->found && syncguard_is_live(key->lock.expires_boot_ms, key->now_ms);
     if (status < 0)
-        leave(key);
+        dir_key_leave(key);
     return status < 0 ? status : SYNCGUARD_OK;
 }
 
-static syncguard_status enter_key(held *key, syncguard_backend *backend, const char *text,
-                                  size_t length, bool create, const syncguard_limits *limits,
-                                  syncguard_error *err)
+static syncguard_status dir_key_enter_by_name(held *key, syncguard_backend *backend,
+                                              const char *text, size_t length, bool create,
+                                              const syncguard_limits *limits, syncguard_error *err)
 {
     key->dir = (dir_backend *)(void *)backend;
     syncguard_name_hash(text, length, key->hash);
-    return enter(key, create, limits, err);
+    return dir_key_enter(key, create, limits, err);
 }
 
 /* OK with a live lock of this id, ABSENT (left already) and why, or a failure. */
-static syncguard_status enter_id(held *key, syncguard_backend *backend, const char *lock_id,
-                                 const syncguard_limits *limits, syncguard_event_reason *reason,
-                                 syncguard_error *err)
+static syncguard_status dir_key_enter_by_id(held *key, syncguard_backend *backend,
+                                            const char *lock_id, const syncguard_limits *limits,
+                                            syncguard_event_reason *reason, syncguard_error *err)
 {
     *reason = SYNCGUARD_REASON_NOT_FOUND;
     key->dir = (dir_backend *)(void *)backend;
     char name[NAME_SIZE];
     ssize_t length =
-        readlink(path_of(key->dir, 'i', lock_id, name), key->hash, sizeof key->hash - 1);
+        readlink(dir_file_path(key->dir, 'i', lock_id, name), key->hash, sizeof key->hash - 1);
     if (length < 0)
-        return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock id cannot be read");
+        return errno == ENOENT ? SYNCGUARD_ABSENT : dir_fail_errno(err, "a lock id cannot be read");
     key->hash[length] = '\0';
-    syncguard_status status = enter(key, false, limits, err);
+    syncguard_status status = dir_key_enter(key, false, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (key->found && strcmp(key->lock.record.lock_id, lock_id) == 0) {
@@ -192,34 +195,35 @@ static syncguard_status enter_id(held *key, syncguard_backend *backend, const ch
             return SYNCGUARD_OK;
         *reason = SYNCGUARD_REASON_EXPIRED;
     }
-    leave(key);
+    dir_key_leave(key);
     return SYNCGUARD_ABSENT;
 }
 
 /* ---- acquire, release, extend ---- */
 
-static syncguard_status read_counter(const held *key, int64_t *value, syncguard_error *err)
+static syncguard_status dir_counter_read(const held *key, int64_t *value, syncguard_error *err)
 {
     char digits[SYNCGUARD_FENCE_SIZE] = "";
     ssize_t got = pread(key->counter, digits, SYNCGUARD_FENCE_DIGITS, 0);
     *value = 0; /* a counter that was just made is empty */
     if (got < 0)
-        return fail(err, "a counter cannot be read");
+        return dir_fail_errno(err, "a counter cannot be read");
     if (got == 0 || syncguard_fence_parse(digits, value))
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "dir: a counter cannot be understood");
 }
 
 /* Synced, the name of a new one as well: after a crash of the machine no fence comes again. */
-static syncguard_status write_counter(const held *key, const char *fence, bool is_new,
-                                      syncguard_error *err)
+static syncguard_status dir_counter_write(const held *key, const char *fence, bool is_new,
+                                          syncguard_error *err)
 {
     int folder = is_new ? open(key->dir->counters, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     bool written =
         (!is_new || folder >= 0) &&
         pwrite(key->counter, fence, SYNCGUARD_FENCE_DIGITS, 0) == SYNCGUARD_FENCE_DIGITS &&
         fdatasync(key->counter) == 0 && (!is_new || fsync(folder) == 0);
-    syncguard_status status = written ? SYNCGUARD_OK : fail(err, "a counter cannot be written");
+    syncguard_status status =
+        written ? SYNCGUARD_OK : dir_fail_errno(err, "a counter cannot be written");
     if (folder >= 0)
         close(folder);
     return status;
@@ -227,30 +231,30 @@ static syncguard_status write_counter(const held *key, const char *fence, bool i
 
 /* The counter goes first: a crash before the lock is there costs a number, and never gives one
  * twice. */
-static syncguard_status store_grant(held *key, const stored *lock, bool is_new,
-                                    syncguard_error *err)
+static syncguard_status dir_grant_store(held *key, const stored *lock, bool is_new,
+                                        syncguard_error *err)
 {
-    syncguard_status status = write_counter(key, lock->record.fence, is_new, err);
+    syncguard_status status = dir_counter_write(key, lock->record.fence, is_new, err);
     if (status == SYNCGUARD_OK)
-        status = replace_lock(key, lock, err);
+        status = dir_lock_replace(key, lock, err);
     if (status != SYNCGUARD_OK)
         return status;
     char name[NAME_SIZE];
     if (key->found)
-        (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
+        (void)unlink(dir_file_path(key->dir, 'i', key->lock.record.lock_id, name));
     key->lock = *lock;
-    if (symlink(key->hash, path_of(key->dir, 'i', lock->record.lock_id, name)) == 0)
+    if (symlink(key->hash, dir_file_path(key->dir, 'i', lock->record.lock_id, name)) == 0)
         return SYNCGUARD_OK;
-    status = fail(err, "a lock id cannot be written");
-    (void)remove_lock(key, NULL);
+    status = dir_fail_errno(err, "a lock id cannot be written");
+    (void)dir_lock_remove(key, NULL);
     return status;
 }
 
-static syncguard_status grant(held *key, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status dir_key_grant(held *key, syncguard_acquire_op *op, syncguard_error *err)
 {
     stored lock = {.expires_boot_ms = key->now_ms + op->ttl_ms};
     int64_t current = 0;
-    syncguard_status status = read_counter(key, &current, err);
+    syncguard_status status = dir_counter_read(key, &current, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_next(current, &op->fence, err);
     lock.record.acquired_at_ms = syncguard_wall_ms();
@@ -264,15 +268,15 @@ static syncguard_status grant(held *key, syncguard_acquire_op *op, syncguard_err
     memcpy(lock.record.lock_id, op->lock_id, sizeof lock.record.lock_id);
     memcpy(lock.record.key, op->key, op->key_length + 1);
     snprintf(lock.record.owner, sizeof lock.record.owner, "%s", op->owner);
-    return store_grant(key, &lock, current == 0, err);
+    return dir_grant_store(key, &lock, current == 0, err);
 }
 
-static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
-                                syncguard_error *err)
+static syncguard_status dir_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                    syncguard_error *err)
 {
     held key;
     syncguard_status status =
-        enter_key(&key, backend, op->key, op->key_length, true, &op->limits, err);
+        dir_key_enter_by_name(&key, backend, op->key, op->key_length, true, &op->limits, err);
 
     if (status != SYNCGUARD_OK)
         return status;
@@ -283,34 +287,36 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
         op->remaining_ms = syncguard_remaining_ms(key.lock.expires_boot_ms, key.now_ms);
         status = SYNCGUARD_LOCKED;
     } else {
-        status = grant(&key, op, err);
+        status = dir_key_grant(&key, op, err);
     }
-    leave(&key);
+    dir_key_leave(&key);
     return status;
 }
 
-static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
-                                syncguard_error *err)
+static syncguard_status dir_release(syncguard_backend *backend, syncguard_release_op *op,
+                                    syncguard_error *err)
 {
     held key;
-    syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
+    syncguard_status status =
+        dir_key_enter_by_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
     op->key_length = 0;
     if (status != SYNCGUARD_OK)
         return status;
-    status = remove_lock(&key, err);
+    status = dir_lock_remove(&key, err);
     if (status == SYNCGUARD_OK) { /* so that the core wakes waiters of this handle */
         op->key_length = strlen(key.lock.record.key);
         memcpy(op->key, key.lock.record.key, op->key_length + 1);
     }
-    leave(&key);
+    dir_key_leave(&key);
     return status;
 }
 
-static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
-                               syncguard_error *err)
+static syncguard_status dir_extend(syncguard_backend *backend, syncguard_extend_op *op,
+                                   syncguard_error *err)
 {
     held key;
-    syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
+    syncguard_status status =
+        dir_key_enter_by_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
     if (status != SYNCGUARD_OK)
         return status;
     op->first_sent_ns = key.now_ns; /* the lease counts from here, however long the flock took */
@@ -318,56 +324,57 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
     key.lock.expires_boot_ms = key.now_ms + op->ttl_ms;
     key.lock.record.expires_at_ms = op->expires_at_ms;
     if (status == SYNCGUARD_OK)
-        status = replace_lock(&key, &key.lock, err);
-    leave(&key);
+        status = dir_lock_replace(&key, &key.lock, err);
+    dir_key_leave(&key);
     return status;
 }
 
 /* An acquire has decided when it returns, so none takes effect after this. */
-static syncguard_status undo(syncguard_backend *backend, const char *text, size_t length,
-                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
-                             syncguard_error *err)
+static syncguard_status dir_undo(syncguard_backend *backend, const char *text, size_t length,
+                                 const char *lock_id, int64_t until_ns,
+                                 const syncguard_limits *limits, syncguard_error *err)
 {
     held key;
-    syncguard_status status = enter_key(&key, backend, text, length, false, limits, err);
+    syncguard_status status =
+        dir_key_enter_by_name(&key, backend, text, length, false, limits, err);
     (void)until_ns;
     if (status == SYNCGUARD_OK && key.found && strcmp(key.lock.record.lock_id, lock_id) == 0)
-        status = remove_lock(&key, err);
-    leave(&key);
+        status = dir_lock_remove(&key, err);
+    dir_key_leave(&key);
     return status;
 }
 
-static bool is_old(const stored *lock, int64_t now_ms)
+static bool dir_lock_is_old(const stored *lock, int64_t now_ms)
 {
     return now_ms - lock->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
 }
 
-static syncguard_status cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
-                                syncguard_error *err)
+static syncguard_status dir_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                    syncguard_error *err)
 {
     held key;
     syncguard_status status =
-        enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+        dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits, err);
 
     if (status == SYNCGUARD_OK) {
         bool same = key.found && strcmp(key.lock.record.lock_id, op->lock_id) == 0 &&
                     key.lock.record.expires_at_ms == op->expires_at_ms &&
-                    is_old(&key.lock, key.now_ms);
+                    dir_lock_is_old(&key.lock, key.now_ms);
 
-        status = same ? remove_lock(&key, err) : SYNCGUARD_ABSENT;
+        status = same ? dir_lock_remove(&key, err) : SYNCGUARD_ABSENT;
     }
-    leave(&key);
+    dir_key_leave(&key);
     return status;
 }
 
 /* ---- reading ---- */
 
-static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
-                                  syncguard_error *err)
+static syncguard_status dir_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                      syncguard_error *err)
 {
     held key;
     syncguard_status status =
-        enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+        dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits, err);
 
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
@@ -378,40 +385,42 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
         op->dead_expires_at_ms = key.lock.record.expires_at_ms;
         op->dead_for_ms = key.now_ms - key.lock.expires_boot_ms;
     }
-    leave(&key);
+    dir_key_leave(&key);
     return SYNCGUARD_OK;
 }
 
-static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
-                               syncguard_error *err)
+static syncguard_status dir_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                                   syncguard_error *err)
 {
     held key;
     syncguard_event_reason reason;
     syncguard_status status =
         op->lock_id != NULL
-            ? enter_id(&key, backend, op->lock_id, &op->limits, &reason, err)
-            : enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+            ? dir_key_enter_by_id(&key, backend, op->lock_id, &op->limits, &reason, err)
+            : dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits,
+                                    err);
 
     if (status != SYNCGUARD_OK)
         return status;
     if (key.live) {
-        set_now(&key.lock, key.now_ms);
+        dir_lock_set_now(&key.lock, key.now_ms);
         op->record = key.lock.record;
     }
-    leave(&key);
+    dir_key_leave(&key);
     return key.live ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
 }
 
 /* Goes by the counters: their names stay, while a rename may hide a lock from readdir. A lock is
  * always whole, so it is read without its flock. */
-static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard_limits *limits,
-                                 syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status dir_list_by_counter(dir_backend *dir, bool expired,
+                                            const syncguard_limits *limits, syncguard_record_fn fn,
+                                            void *context, syncguard_error *err)
 {
     int64_t span_ns = syncguard_limits_left_ns(limits);
     syncguard_limits page = *limits;
     DIR *folder = opendir(dir->counters);
     if (folder == NULL)
-        return fail(err, "the folder cannot be read");
+        return dir_fail_errno(err, "the folder cannot be read");
     syncguard_status status = SYNCGUARD_OK;
     struct dirent *entry;
     stored lock;
@@ -420,13 +429,13 @@ static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard
             continue;
         status = syncguard_limits_check(&page, err);
         if (status == SYNCGUARD_OK)
-            status = read_lock(dir, entry->d_name + 2, &lock, err);
+            status = dir_lock_read(dir, entry->d_name + 2, &lock, err);
         if (status == SYNCGUARD_OK) {
             int64_t now_ms = syncguard_clock_ns() / SYNCGUARD_NS_PER_MS;
-            bool listed =
-                expired ? is_old(&lock, now_ms) : syncguard_is_live(lock.expires_boot_ms, now_ms);
+            bool listed = expired ? dir_lock_is_old(&lock, now_ms)
+                                  : syncguard_is_live(lock.expires_boot_ms, now_ms);
 
-            set_now(&lock, now_ms);
+            dir_lock_set_now(&lock, now_ms);
             if (listed && !fn(context, &lock.record))
                 break;
             page = syncguard_limits_from_now(limits, span_ns);
@@ -436,45 +445,46 @@ static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard
     return status < 0 ? status : SYNCGUARD_OK;
 }
 
-static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
-                             syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status dir_list(syncguard_backend *backend, const syncguard_limits *limits,
+                                 syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list_all((dir_backend *)(void *)backend, false, limits, fn, context, err);
+    return dir_list_by_counter((dir_backend *)(void *)backend, false, limits, fn, context, err);
 }
 
-static syncguard_status list_expired(syncguard_backend *backend, const syncguard_limits *limits,
-                                     syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status dir_list_expired(syncguard_backend *backend, const syncguard_limits *limits,
+                                         syncguard_record_fn fn, void *context,
+                                         syncguard_error *err)
 {
-    return list_all((dir_backend *)(void *)backend, true, limits, fn, context, err);
+    return dir_list_by_counter((dir_backend *)(void *)backend, true, limits, fn, context, err);
 }
 
 /* ---- the module ---- */
 
-static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status dir_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     (void)backend;
     (void)err;
     return SYNCGUARD_OK;
 }
 
-static void destroy(syncguard_backend *backend)
+static void dir_destroy(syncguard_backend *backend)
 {
     syncguard_backend_fini(backend);
     syncguard_free(backend);
 }
 
 static const syncguard_backend_ops OPS = {
-    .acquire = acquire,
-    .release = release,
-    .extend = extend,
-    .is_locked = is_locked,
-    .lookup = lookup,
-    .list = list,
-    .list_expired = list_expired,
-    .undo = undo,
-    .cleanup = cleanup,
-    .after_fork = after_fork,
-    .destroy = destroy,
+    .acquire = dir_acquire,
+    .release = dir_release,
+    .extend = dir_extend,
+    .is_locked = dir_is_locked,
+    .lookup = dir_lookup,
+    .list = dir_list,
+    .list_expired = dir_list_expired,
+    .undo = dir_undo,
+    .cleanup = dir_cleanup,
+    .after_fork = dir_after_fork,
+    .destroy = dir_destroy,
 };
 
 static const syncguard_capabilities CAPABILITIES = {
@@ -487,7 +497,7 @@ static const syncguard_capabilities CAPABILITIES = {
     .works_in_child = true,
 };
 
-static syncguard_status make_folders(dir_backend *dir, const char *path, syncguard_error *err)
+static syncguard_status dir_folders_make(dir_backend *dir, const char *path, syncguard_error *err)
 {
     char boot_id[40];
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -495,22 +505,22 @@ static syncguard_status make_folders(dir_backend *dir, const char *path, syncgua
     if (file != NULL)
         fclose(file);
     if (!known)
-        return fail(err, "the boot id cannot be read");
+        return dir_fail_errno(err, "the boot id cannot be read");
     if ((mkdir(path, 0700) != 0 && errno != EEXIST) || realpath(path, dir->counters) == NULL)
-        return fail(err, "the folder cannot be made");
+        return dir_fail_errno(err, "the folder cannot be made");
     snprintf(dir->locks, sizeof dir->locks, "%s/%s", dir->counters, boot_id);
     if (mkdir(dir->locks, 0700) != 0 && errno != EEXIST)
-        return fail(err, "the folder cannot be made");
+        return dir_fail_errno(err, "the folder cannot be made");
     return SYNCGUARD_OK;
 }
 
-static syncguard_status create(const char *path, const syncguard_options *options,
-                               syncguard_backend **out, syncguard_error *err)
+static syncguard_status dir_create(const char *path, const syncguard_options *options,
+                                   syncguard_backend **out, syncguard_error *err)
 {
     dir_backend *dir = syncguard_calloc(1, sizeof *dir);
     if (dir == NULL)
         return syncguard_fail_memory(err);
-    syncguard_status status = make_folders(dir, path, err);
+    syncguard_status status = dir_folders_make(dir, path, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_backend_init(&dir->base, &OPS, &CAPABILITIES, options, err);
     if (status == SYNCGUARD_OK)
@@ -520,8 +530,8 @@ static syncguard_status create(const char *path, const syncguard_options *option
     return status;
 }
 
-static syncguard_status open_url(const char *text, const syncguard_options *given,
-                                 syncguard_backend **out, syncguard_error *err)
+static syncguard_status dir_open_url(const char *text, const syncguard_options *given,
+                                     syncguard_backend **out, syncguard_error *err)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_url *url = NULL;
@@ -537,7 +547,7 @@ static syncguard_status open_url(const char *text, const syncguard_options *give
     if (status == SYNCGUARD_OK)
         status = syncguard_url_done(url, err);
     if (status == SYNCGUARD_OK)
-        status = create(url->path, &options, out, err);
+        status = dir_create(url->path, &options, out, err);
     syncguard_url_free(url);
     return status;
 }
@@ -545,4 +555,4 @@ static syncguard_status open_url(const char *text, const syncguard_options *give
 static const char *const SCHEMES[] = {"dir", NULL};
 
 SYNCGUARD_API extern const syncguard_module syncguard_module_dir;
-const syncguard_module syncguard_module_dir = {SYNCGUARD_ABI, "dir", SCHEMES, open_url, NULL};
+const syncguard_module syncguard_module_dir = {SYNCGUARD_ABI, "dir", SCHEMES, dir_open_url, NULL};

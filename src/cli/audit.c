@@ -15,7 +15,7 @@
 #include "times.h"
 
 /* In quotes; a quote inside becomes \x22. */
-static void quote(const char *text, char *out, size_t size)
+static void audit_quote(const char *text, char *out, size_t size)
 {
     char shown[4 * SYNCGUARD_KEY_SIZE];
     size_t used = 0;
@@ -32,7 +32,7 @@ static void quote(const char *text, char *out, size_t size)
 }
 
 /* The user database, not the environment, which the user can set. Who used sudo is only there. */
-static void describe_operator(char *out, size_t size)
+static void audit_describe_operator(char *out, size_t size)
 {
     char user[64], host[65] = "", label[160];
     const char *before = getenv("SUDO_USER");
@@ -43,7 +43,7 @@ static void describe_operator(char *out, size_t size)
         snprintf(label, sizeof label, "%s@%s (sudo: %.32s)", user, host, before);
     else
         snprintf(label, sizeof label, "%s@%s", user, host);
-    quote(label, out, size);
+    audit_quote(label, out, size);
 }
 
 bool cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
@@ -52,14 +52,14 @@ bool cli_audit(const char *action, const char *url, const syncguard_lock_info_ra
     char when[32];
     char shown[512], store[600];
     cli_url_without_secrets(url, shown, sizeof shown);
-    quote(shown, store, sizeof store);
+    audit_quote(shown, store, sizeof store);
     cli_format_time_utc(cli_wall_ms(), when, sizeof when);
     char by[700];
-    describe_operator(by, sizeof by);
+    audit_describe_operator(by, sizeof by);
     char key[4 * SYNCGUARD_KEY_SIZE];
-    quote(lock->key, key, sizeof key);
+    audit_quote(lock->key, key, sizeof key);
     char owner[4 * SYNCGUARD_OWNER_SIZE];
-    quote(lock->owner, owner, sizeof owner);
+    audit_quote(lock->owner, owner, sizeof owner);
     char line[CLI_RECORD_SIZE];
     snprintf(line, sizeof line,
              "audit: time=%s operator=%s action=%s store=%s key=%s owner=%s fence=%s result=%s",

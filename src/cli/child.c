@@ -32,7 +32,7 @@ static bool stdout_is_pipe(void)
 }
 
 /* A background process that changes the foreground group is stopped by SIGTTOU unless blocked. */
-static bool set_foreground(int tty, pid_t group)
+static bool terminal_set_foreground(int tty, pid_t group)
 {
     sigset_t ttou, before;
     sigemptyset(&ttou);
@@ -43,7 +43,7 @@ static bool set_foreground(int tty, pid_t group)
     return done;
 }
 
-static void set_modes(int tty, const struct termios *modes)
+static void terminal_set_modes(int tty, const struct termios *modes)
 {
     sigset_t ttou, before;
     sigemptyset(&ttou);
@@ -62,7 +62,7 @@ typedef struct start_state {
     int tty;    /* -1, or the terminal of which it becomes the foreground */
 } start_state;
 
-static int exit_code(int reason)
+static int child_exec_exit_code(int reason)
 {
     if (reason == CLI_CHILD_TOO_LATE)
         return CLI_LOST;
@@ -73,7 +73,7 @@ static int exit_code(int reason)
  * Runs in the child of vfork, which shares the parent's memory until exec: system calls only, no
  * write to memory that the parent reads. (fork copies the page tables, a third of a millisecond.)
  */
-static void exec_child(char **argv, char **variables, const start_state *state)
+static void child_exec(char **argv, char **variables, const start_state *state)
 {
     setpgid(0, 0);
     if (state->tty >= 0)
@@ -94,15 +94,15 @@ static void exec_child(char **argv, char **variables, const start_state *state)
     }
     ssize_t ignored = write(state->report, &reason, sizeof reason);
     (void)ignored;
-    _exit(exit_code(reason));
+    _exit(child_exec_exit_code(reason));
 }
 
-static bool in_foreground(int tty)
+static bool terminal_foreground_is_ours(int tty)
 {
     return tty >= 0 && tcgetpgrp(tty) == getpgrp();
 }
 
-static void find_terminal(cli_child *child)
+static void child_find_terminal(cli_child *child)
 {
     if (isatty(STDIN_FILENO) == 0)
         return;
@@ -123,8 +123,8 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
         cli_message("no file descriptor is left (%s)", strerror(errno));
         return CLI_UNAVAILABLE;
     }
-    find_terminal(child);
-    bool give_tty = child->wants_tty && in_foreground(child->tty);
+    child_find_terminal(child);
+    bool give_tty = child->wants_tty && terminal_foreground_is_ours(child->tty);
     const start_state state = {watchdog, lease_end_ms, getpid(), report[1],
                                give_tty ? child->tty : -1};
     sigset_t before;
@@ -134,7 +134,7 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
      * NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     pid_t pid = vfork();
     if (pid == 0)
-        exec_child(argv, variables, &state);
+        child_exec(argv, variables, &state);
     /* NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     int reason = errno;
     if (pid > 0)
@@ -149,7 +149,7 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
     child->pid = pid;
     child->exec_pipe = report[0];
     if (give_tty)
-        child->has_tty = set_foreground(child->tty, pid);
+        child->has_tty = terminal_set_foreground(child->tty, pid);
     return CLI_OK;
 }
 
@@ -182,7 +182,8 @@ bool cli_child_give_terminal(cli_child *child)
         return true;
     if (child->tty < 0)
         child->tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    child->has_tty = in_foreground(child->tty) && set_foreground(child->tty, child->pid);
+    child->has_tty =
+        terminal_foreground_is_ours(child->tty) && terminal_set_foreground(child->tty, child->pid);
     return child->has_tty;
 }
 
@@ -191,10 +192,10 @@ void cli_child_take_terminal(cli_child *child, bool restore_modes)
     /* Another process, such as the shell, may have taken it already. */
     if (!child->has_tty || tcgetpgrp(child->tty) != child->pid)
         return;
-    set_foreground(child->tty, getpgrp());
+    terminal_set_foreground(child->tty, getpgrp());
     child->has_tty = false;
     if (restore_modes && child->modes != NULL)
-        set_modes(child->tty, child->modes);
+        terminal_set_modes(child->tty, child->modes);
 }
 
 void cli_child_free(cli_child *child)

@@ -10,7 +10,7 @@
 #include "store.h"
 #include "waiting.h"
 
-static void print(const cli_options *options, const syncguard_lock *lock)
+static void acquire_print_lock(const cli_options *options, const syncguard_lock *lock)
 {
     cli_json json;
     if (options->quiet) {
@@ -35,13 +35,13 @@ static void print(const cli_options *options, const syncguard_lock *lock)
 }
 
 /* A lock whose id nobody learns would only block its key. */
-static int hand_out(const cli_options *options, syncguard_lock_set *set)
+static int acquire_print_or_release(const cli_options *options, syncguard_lock_set *set)
 {
     int code = CLI_OK;
     if (cli_signals_ended() != 0) {
         code = CLI_SIGNAL_BASE + cli_signals_ended();
     } else {
-        print(options, syncguard_lock_set_at(set, 0));
+        acquire_print_lock(options, syncguard_lock_set_at(set, 0));
         if (fflush(stdout) != 0) {
             cli_message("cannot write the output; the lock is released again");
             code = CLI_INTERNAL;
@@ -68,7 +68,7 @@ int cmd_acquire(cli_options *options)
     if (code == CLI_OK)
         code = cli_acquire(&waiting, &how, &set);
     if (set != NULL)
-        code = hand_out(options, set);
+        code = acquire_print_or_release(options, set);
     cli_waiting_close(&waiting);
     return code;
 }

@@ -20,7 +20,7 @@
 #define MAX_GROUPS 40
 
 /* The folder of this program, with a slash at the end. */
-static bool own_folder(char out[PATH_MAX])
+static bool bench_find_own_folder(char out[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
     if (length <= 0)
@@ -34,7 +34,7 @@ static bool own_folder(char out[PATH_MAX])
 }
 
 /* Whether the environment names a store. As in the library it is not used in setuid programs. */
-static bool store_is_named(void)
+static bool bench_environment_has_url(void)
 {
 #ifdef __GLIBC__
     const char *given = secure_getenv("SYNCGUARD_URL");
@@ -45,10 +45,10 @@ static bool store_is_named(void)
 }
 
 /* A URL may contain a password, so it is passed in the environment, which ps does not show. */
-static int pass_url(const cli_options *options)
+static int bench_pass_url(const cli_options *options)
 {
     char url[CLI_URL_SIZE];
-    if (options->backend == NULL && !store_is_named())
+    if (options->backend == NULL && !bench_environment_has_url())
         return unsetenv("SYNCGUARD_BENCH_URL") == 0 ? CLI_OK : CLI_INTERNAL;
     int code = cli_store_url(options, url);
     if (code == CLI_OK && setenv("SYNCGUARD_BENCH_URL", url, 1) != 0)
@@ -63,7 +63,7 @@ int cmd_bench(cli_options *options)
     char json[] = "--json";
     char *words[MAX_GROUPS + 6];
     int count = 0;
-    int code = pass_url(options);
+    int code = bench_pass_url(options);
     if (code != CLI_OK)
         return code;
     words[count++] = program;
@@ -78,7 +78,7 @@ int cmd_bench(cli_options *options)
         words[count++] = options->operands[i];
     words[count] = NULL;
     char folder[PATH_MAX];
-    if (!own_folder(folder)) {
+    if (!bench_find_own_folder(folder)) {
         cli_message("cannot find the folder of this program");
         return CLI_INTERNAL;
     }

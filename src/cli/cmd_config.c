@@ -9,7 +9,7 @@
 #include "store.h"
 #include "text.h"
 
-static void print_text(const cli_place places[CLI_PLACES], size_t used, const char *shown)
+static void config_print_sources(const cli_place places[CLI_PLACES], size_t used, const char *shown)
 {
     printf("store: %s\n\n", shown);
     for (size_t i = 0; i < CLI_PLACES; i++) {
@@ -43,7 +43,7 @@ int cmd_config(cli_options *options)
         cli_json_bool(&json, "valid", valid);
         cli_json_end(&json);
     } else {
-        print_text(places, used, shown);
+        config_print_sources(places, used, shown);
     }
     if (!valid)
         cli_message("no command can use this URL: %s", err.message);

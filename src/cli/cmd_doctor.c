@@ -22,7 +22,7 @@ typedef struct findings {
     syncguard_severity worst;
 } findings;
 
-static void print_text(const syncguard_finding *finding, const char *word)
+static void doctor_print_finding_text(const syncguard_finding *finding, const char *word)
 {
     char text[1024], why[1024], change[1024];
     cli_escape(finding->text, text, sizeof text);
@@ -33,7 +33,7 @@ static void print_text(const syncguard_finding *finding, const char *word)
         printf("         why:    %s\n         change: %s\n", why, change);
 }
 
-static void on_finding(void *context, const syncguard_finding *finding)
+static void doctor_report_finding(void *context, const syncguard_finding *finding)
 {
     static const char *const words[] = {"fine", "warn", "block"};
     findings *f = context;
@@ -43,7 +43,7 @@ static void on_finding(void *context, const syncguard_finding *finding)
     if (finding->severity > f->worst)
         f->worst = finding->severity;
     if (!f->json) {
-        print_text(finding, word);
+        doctor_print_finding_text(finding, word);
         return;
     }
     cli_json json;
@@ -56,16 +56,16 @@ static void on_finding(void *context, const syncguard_finding *finding)
     cli_json_end(&json);
 }
 
-static void report_missing_file(findings *f, syncguard_severity severity, const char *topic,
-                                const char *text, const char *change)
+static void doctor_report_missing_file(findings *f, syncguard_severity severity, const char *topic,
+                                       const char *text, const char *change)
 {
     const syncguard_finding finding = {severity, topic, text,
                                        "nothing can be checked before there is a file", change};
-    on_finding(f, &finding);
+    doctor_report_finding(f, &finding);
 }
 
 /* What a quota leaves is not known before there is a file. */
-static bool has_space(const char *folder)
+static bool doctor_folder_has_space(const char *folder)
 {
     struct statvfs about;
     bool root = geteuid() == 0;
@@ -78,7 +78,7 @@ static bool has_space(const char *folder)
 
 /* Whether the first lock could create the file: in its folder, or in the nearest one that exists.
  */
-static void examine_missing_file(const cli_options *options, findings *f)
+static void doctor_diagnose_missing_file(const cli_options *options, findings *f)
 {
     char path[CLI_URL_SIZE], text[CLI_URL_SIZE + 64];
     char *slash = NULL;
@@ -94,24 +94,26 @@ static void examine_missing_file(const cli_options *options, findings *f)
     } while (stat(path, &about) != 0 && slash != NULL && slash != path);
     snprintf(text, sizeof text, "does not exist, and this user may not create it in %s", path);
     if (access(path, W_OK | X_OK) != 0)
-        report_missing_file(f, SYNCGUARD_BLOCK, "permissions", text,
-                            "change the owner or the mode of that folder, or name another file");
-    else if (!has_space(path))
-        report_missing_file(f, SYNCGUARD_BLOCK, "space",
-                            "does not exist, and its file system is full or has no inode left",
-                            "make space, or name a file on another file system");
+        doctor_report_missing_file(
+            f, SYNCGUARD_BLOCK, "permissions", text,
+            "change the owner or the mode of that folder, or name another file");
+    else if (!doctor_folder_has_space(path))
+        doctor_report_missing_file(
+            f, SYNCGUARD_BLOCK, "space",
+            "does not exist, and its file system is full or has no inode left",
+            "make space, or name a file on another file system");
     else
-        report_missing_file(f, SYNCGUARD_WARN, "file",
-                            "does not exist yet; the first lock creates it",
-                            "nothing if no lock was taken yet; otherwise correct the path");
+        doctor_report_missing_file(f, SYNCGUARD_WARN, "file",
+                                   "does not exist yet; the first lock creates it",
+                                   "nothing if no lock was taken yet; otherwise correct the path");
 }
 
 /* An empty output would look as if all were fine. */
-static void report_no_checks(findings *f)
+static void doctor_report_no_checks(findings *f)
 {
     static const syncguard_finding finding = {
         SYNCGUARD_FINE, "checks", "this store has no checks: nothing was examined", "", ""};
-    on_finding(f, &finding);
+    doctor_report_finding(f, &finding);
 }
 
 int cmd_doctor(cli_options *options)
@@ -123,14 +125,14 @@ int cmd_doctor(cli_options *options)
     if (code != CLI_OK)
         return code;
     if (backend == NULL) {
-        examine_missing_file(options, &f);
+        doctor_diagnose_missing_file(options, &f);
         return (int)f.worst;
     }
-    if (syncguard_examine(backend, NULL, on_finding, &f, &err) != SYNCGUARD_OK) {
+    if (syncguard_examine(backend, NULL, doctor_report_finding, &f, &err) != SYNCGUARD_OK) {
         code = cli_failure(&err);
     } else {
         if (f.count == 0)
-            report_no_checks(&f);
+            doctor_report_no_checks(&f);
         code = (int)f.worst;
     }
     syncguard_close(backend);

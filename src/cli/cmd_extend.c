@@ -7,7 +7,8 @@
 #include "report.h"
 #include "store.h"
 
-static void print(const cli_options *options, const char *lock_id, int64_t expires_at_ms)
+static void extend_print_expiry(const cli_options *options, const char *lock_id,
+                                int64_t expires_at_ms)
 {
     cli_json json;
     if (!options->json) {
@@ -41,7 +42,7 @@ int cmd_extend(cli_options *options)
     } else {
         code = cli_exit_code(status);
         if (status == SYNCGUARD_OK)
-            print(options, lock_id, expires_at_ms);
+            extend_print_expiry(options, lock_id, expires_at_ms);
         else
             cli_notice("no live lock has this id");
     }

@@ -27,7 +27,7 @@ typedef struct listing {
     size_t total;
 } listing;
 
-static bool on_lock(void *context, const syncguard_lock_info_raw *lock)
+static bool list_on_lock(void *context, const syncguard_lock_info_raw *lock)
 {
     listing *l = context;
     cli_json json;
@@ -44,7 +44,7 @@ static bool on_lock(void *context, const syncguard_lock_info_raw *lock)
     return ferror(stdout) == 0;
 }
 
-static int no_memory(void)
+static int list_fail_memory(void)
 {
     syncguard_error err;
     memset(&err, 0, sizeof err);
@@ -53,21 +53,21 @@ static int no_memory(void)
 }
 
 /* Prints all to out; on failure what came before it, too. */
-static int print_list(listing *l, syncguard_backend *backend, FILE *out, syncguard_error *err)
+static int list_print_locks(listing *l, syncguard_backend *backend, FILE *out, syncguard_error *err)
 {
     l->total = 0;
     if (!cli_table_begin(&l->table, out, l->options->raw))
-        return no_memory();
-    syncguard_status status = syncguard_list_raw(backend, NULL, on_lock, l, err);
+        return list_fail_memory();
+    syncguard_status status = syncguard_list_raw(backend, NULL, list_on_lock, l, err);
     cli_table_end(&l->table);
     return cli_exit_code(status);
 }
 
-static int list_once(listing *l, syncguard_backend *backend)
+static int list_print_once(listing *l, syncguard_backend *backend)
 {
     syncguard_error err;
     memset(&err, 0, sizeof err);
-    int code = print_list(l, backend, stdout, &err);
+    int code = list_print_locks(l, backend, stdout, &err);
     if (code != CLI_OK)
         return err.code != SYNCGUARD_OK ? cli_failure(&err) : code;
     if (l->total > 0)
@@ -83,7 +83,7 @@ static int list_once(listing *l, syncguard_backend *backend)
 
 /* One line of the screen, cut at its width: a line that wraps would push the heading off. Cleared
  * first, because after a full line some terminals would clear its last character. */
-static void put_line(const char *text, size_t length, int columns)
+static void screen_put_line(const char *text, size_t length, int columns)
 {
     fputs("\033[K", stdout);
     fwrite(text, 1, cli_fitting(text, length, columns), stdout);
@@ -91,7 +91,7 @@ static void put_line(const char *text, size_t length, int columns)
 }
 
 /* The lines of text, as many as the screen has room for. */
-static void put_screen(const char *heading, const char *text)
+static void screen_draw(const char *heading, const char *text)
 {
     struct winsize window;
     int rows = 24, columns = 80;
@@ -100,22 +100,23 @@ static void put_screen(const char *heading, const char *text)
         columns = window.ws_col;
     }
     fputs("\033[H", stdout);
-    put_line(heading, strlen(heading), columns);
-    put_line("", 0, columns);
+    screen_put_line(heading, strlen(heading), columns);
+    screen_put_line("", 0, columns);
     for (int row = 2; *text != '\0'; row++) {
         size_t length = strcspn(text, "\n");
         if (row >= rows - 2 && text[length] != '\0' && text[length + 1] != '\0') {
-            put_line("...", 3, columns);
+            screen_put_line("...", 3, columns);
             break;
         }
-        put_line(text, length, columns);
+        screen_put_line(text, length, columns);
         text += length + (text[length] != '\0');
     }
     fputs("\033[J", stdout);
     fflush(stdout);
 }
 
-static void watch_heading(const listing *l, const syncguard_error *err, char *out, size_t size)
+static void list_format_heading(const listing *l, const syncguard_error *err, char *out,
+                                size_t size)
 {
     char when[40], text[sizeof err->message + 64];
     cli_format_time(cli_wall_ms(), when, sizeof when);
@@ -130,7 +131,7 @@ static void watch_heading(const listing *l, const syncguard_error *err, char *ou
 }
 
 /* A failure is shown in place of the locks, and the store is asked again. */
-static int watch(listing *l, syncguard_backend *backend)
+static int list_watch(listing *l, syncguard_backend *backend)
 {
     fputs("\033[2J", stdout);
     while (ferror(stdout) == 0) {
@@ -139,17 +140,17 @@ static int watch(listing *l, syncguard_backend *backend)
         size_t size = 0;
         FILE *out = open_memstream(&text, &size);
         if (out == NULL)
-            return no_memory();
+            return list_fail_memory();
         memset(&err, 0, sizeof err);
-        int code = print_list(l, backend, out, &err);
+        int code = list_print_locks(l, backend, out, &err);
         fclose(out);
         if (text == NULL || code == CLI_NO_MEMORY) {
             free(text);
-            return text == NULL ? no_memory() : code;
+            return text == NULL ? list_fail_memory() : code;
         }
         char heading[2048];
-        watch_heading(l, &err, heading, sizeof heading);
-        put_screen(heading, text);
+        list_format_heading(l, &err, heading, sizeof heading);
+        screen_draw(heading, text);
         free(text);
         poll(NULL, 0, WATCH_MS);
     }
@@ -173,7 +174,7 @@ int cmd_list(cli_options *options)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)
         return code;
-    code = options->watch ? watch(&l, backend) : list_once(&l, backend);
+    code = options->watch ? list_watch(&l, backend) : list_print_once(&l, backend);
     syncguard_close(backend);
     return code;
 }

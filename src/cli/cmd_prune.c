@@ -14,7 +14,7 @@ typedef struct pruning {
     size_t count;
 } pruning;
 
-static void print_line(const syncguard_lock_info_raw *lock)
+static void prune_print_record(const syncguard_lock_info_raw *lock)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], ago[24];
     cli_escape(lock->key, key, sizeof key);
@@ -23,7 +23,7 @@ static void print_line(const syncguard_lock_info_raw *lock)
     printf("%s  (of %s, expired %s ago)\n", key, owner, ago);
 }
 
-static bool on_pruned(void *context, const syncguard_lock_info_raw *lock)
+static bool prune_on_record(void *context, const syncguard_lock_info_raw *lock)
 {
     pruning *p = context;
     cli_json json;
@@ -34,7 +34,7 @@ static bool on_pruned(void *context, const syncguard_lock_info_raw *lock)
         cli_json_bool(&json, "removed", !p->options->dry_run);
         cli_json_end(&json);
     } else if (p->options->dry_run || p->options->verbose) {
-        print_line(lock);
+        prune_print_record(lock);
     }
     return ferror(stdout) == 0;
 }
@@ -49,7 +49,8 @@ int cmd_prune(cli_options *options)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)
         return code;
-    syncguard_status status = syncguard_prune(backend, NULL, options->dry_run, on_pruned, &p, &err);
+    syncguard_status status =
+        syncguard_prune(backend, NULL, options->dry_run, prune_on_record, &p, &err);
     if (status < 0)
         code = cli_failure(&err);
     if (!options->json)

@@ -15,7 +15,7 @@
 #include "text.h"
 #include "times.h"
 
-static int release_id(const char *lock_id, syncguard_backend *backend)
+static int release_by_id(const char *lock_id, syncguard_backend *backend)
 {
     syncguard_error err;
     syncguard_status status = syncguard_release(backend, lock_id, NULL, &err);
@@ -30,7 +30,7 @@ static int release_id(const char *lock_id, syncguard_backend *backend)
 
 /* A renewal is due when a third of the TTL has passed since the last one. No more than the TTL is
  * left, so the next one is due within a third of what is left. */
-static void report_forced(const syncguard_lock_info_raw *lock)
+static void release_report_forced(const syncguard_lock_info_raw *lock)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24];
     int64_t left_ms = lock->info.expires_at_ms - lock->info.now_ms;
@@ -70,7 +70,7 @@ static int release_audited(const cli_options *options, const char *url, syncguar
     return CLI_OK;
 }
 
-static int release_key(const cli_options *options, syncguard_backend *backend)
+static int release_by_key(const cli_options *options, syncguard_backend *backend)
 {
     syncguard_lock_info_raw lock;
     syncguard_error err;
@@ -92,14 +92,14 @@ static int release_key(const cli_options *options, syncguard_backend *backend)
     if (status < 0)
         return cli_failure(&err);
     if (status == SYNCGUARD_OK)
-        report_forced(&lock);
+        release_report_forced(&lock);
     else
         cli_message("'%s' was released by its holder meanwhile", key);
     return cli_exit_code(status);
 }
 
 /* Exactly one of an id and a key; and nobody takes a lock away by accident. */
-static int check(const cli_options *options)
+static int release_check_options(const cli_options *options)
 {
     if (options->count > 0 && options->key != NULL)
         return cli_usage_error("a lock id and --key cannot be used together");
@@ -116,7 +116,7 @@ int cmd_release(cli_options *options)
 {
     char buffer[SYNCGUARD_LOCK_ID_SIZE];
     const char *lock_id = NULL;
-    int code = check(options);
+    int code = release_check_options(options);
     if (code != CLI_OK)
         return code;
     if (options->key == NULL && (lock_id = cli_lock_id(options, buffer)) == NULL)
@@ -127,7 +127,7 @@ int cmd_release(cli_options *options)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)
         return code != CLI_OK ? code : CLI_CONFLICT;
-    code = lock_id != NULL ? release_id(lock_id, backend) : release_key(options, backend);
+    code = lock_id != NULL ? release_by_id(lock_id, backend) : release_by_key(options, backend);
     syncguard_close(backend);
     return code;
 }

@@ -27,7 +27,7 @@ typedef struct ending {
     bool never_ran;
 } ending;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void run_wake_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)context;
     (void)lock;
@@ -36,7 +36,7 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 }
 
 /* Arguments of sh for the string of -c; NULL after a message. */
-static char **shell_command(char *string, char *const *rest)
+static char **shell_make_argv(char *string, char *const *rest)
 {
     static char sh[] = "/bin/sh", c[] = "-c";
     static char *words[] = {sh, c, NULL, NULL};
@@ -49,17 +49,17 @@ static char **shell_command(char *string, char *const *rest)
 }
 
 /* The command that follows the key; NULL after a message. */
-static char **command_of(const cli_options *options)
+static char **run_parse_command(const cli_options *options)
 {
     char **rest = options->program;
     if (options->shell != NULL)
-        return shell_command(options->shell, rest);
+        return shell_make_argv(options->shell, rest);
     if (rest[0] == NULL) {
         cli_usage_error("%s", options->command->missing);
         return NULL;
     }
     if (strcmp(rest[0], "-c") == 0 || strcmp(rest[0], "--command") == 0)
-        return shell_command(rest[1], rest[1] != NULL ? rest + 2 : rest + 1);
+        return shell_make_argv(rest[1], rest[1] != NULL ? rest + 2 : rest + 1);
     if (strcmp(rest[0], "--") == 0) {
         rest++;
     } else if (rest[0][0] == '-') {
@@ -99,7 +99,7 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
 }
 
 /* The command continued without the lock (--on-lost=warn), or ended before the loss was found. */
-static int lost(const char *keys, int code)
+static int run_report_loss(const char *keys, int code)
 {
     if (code == CLI_OK)
         cli_message("the lock %s was lost before the command ended", keys);
@@ -113,7 +113,8 @@ static int lost(const char *keys, int code)
  * A lock that is gone at its release was lost while the command ran. After a loss the store
  * probably does not answer, and the lease ends soon or is over: that is worth a short try only.
  */
-static int release(const cli_options *options, syncguard_lock_set *set, int code, bool *was_lost)
+static int run_release_locks(const cli_options *options, syncguard_lock_set *set, int code,
+                             bool *was_lost)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_error err;
@@ -128,12 +129,12 @@ static int release(const cli_options *options, syncguard_lock_set *set, int code
         return code;
     char keys[CLI_KEY_NAMES_SIZE];
     cli_key_names(options, keys);
-    return lost(keys, code);
+    return run_report_loss(keys, code);
 }
 
 /* Nothing ran, so --min-hold must not keep others from running it: the release has only shortened
  * the leases, and the locks are removed by their ids. */
-static void remove_unused(const cli_waiting *waiting, const syncguard_lock_set *set)
+static void run_remove_unused_locks(const cli_waiting *waiting, const syncguard_lock_set *set)
 {
     for (size_t i = 0; i < syncguard_lock_set_count(set); i++) {
         const syncguard_lock *lock = syncguard_lock_set_at(set, i);
@@ -144,7 +145,7 @@ static void remove_unused(const cli_waiting *waiting, const syncguard_lock_set *
 }
 
 /* After the end of the child, so that it delays nothing. */
-static void report_next_holder(cli_waiting *waiting)
+static void run_report_next_holder(cli_waiting *waiting)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], holder[512];
     cli_holder(waiting, holder, sizeof holder);
@@ -158,7 +159,7 @@ static void report_next_holder(cli_waiting *waiting)
  * this command expects it too: our group gets the signal, and this process dies
  * of it.
  */
-static void forward_interrupt(void)
+static void run_forward_interrupt(void)
 {
     struct sigaction act;
     if (getpgrp() == getpid())
@@ -169,20 +170,20 @@ static void forward_interrupt(void)
     kill(0, SIGINT);
 }
 
-static syncguard_lock_options lock_options(const cli_options *options)
+static syncguard_lock_options run_make_lock_options(const cli_options *options)
 {
     syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
     how.auto_extend = true;
     how.max_hold_ms = options->max_hold_ms;
     how.min_hold_ms = options->min_hold_ms;
-    how.on_lost = on_lost;
+    how.on_lost = run_wake_on_lost;
     return how;
 }
 
 static int run_locked(const cli_options *options, cli_waiting *waiting, char **command, ending *end,
                       cli_run_figures *figures)
 {
-    syncguard_lock_options how = lock_options(options);
+    syncguard_lock_options how = run_make_lock_options(options);
     syncguard_lock_set *set = NULL;
     int code = cli_acquire(waiting, &how, &set);
     int64_t now = cli_now_ms();
@@ -205,11 +206,11 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
         code = run_child(options, set, command, end);
     bool absent = syncguard_lock_set_lost(set) == SYNCGUARD_LOST_ABSENT;
     figures->held_ms = cli_now_ms() - now;
-    code = release(options, set, code, &figures->lost);
+    code = run_release_locks(options, set, code, &figures->lost);
     if (end->never_ran && options->min_hold_ms > 0)
-        remove_unused(waiting, set);
+        run_remove_unused_locks(waiting, set);
     if (code == CLI_LOST && absent)
-        report_next_holder(waiting);
+        run_report_next_holder(waiting);
     syncguard_lock_set_dispose(set);
     return code;
 }
@@ -218,10 +219,10 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
  * Whether keys, times and owner label are valid, so that a failure is not about the command line: a
  * store in memory refuses nothing else, and is used by nobody else.
  */
-static bool arguments_valid(const cli_options *options)
+static bool run_arguments_are_valid(const cli_options *options)
 {
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
-    syncguard_lock_options how = lock_options(options);
+    syncguard_lock_options how = run_make_lock_options(options);
     size_t count = (size_t)options->key_count;
     store.owner = options->owner;
     how.ttl_ms = options->ttl_ms;
@@ -237,7 +238,7 @@ static bool arguments_valid(const cli_options *options)
 }
 
 /* The label of the metrics: the key as it is, or the names of all. */
-static const char *label_of(const cli_options *options, char names[CLI_KEY_NAMES_SIZE])
+static const char *run_metrics_label(const cli_options *options, char names[CLI_KEY_NAMES_SIZE])
 {
     if (options->key_count == 1)
         return options->keys[0];
@@ -250,7 +251,7 @@ int cmd_run(cli_options *options)
     cli_waiting waiting;
     ending end = {0, false, false};
     cli_run_figures figures = {0};
-    char **command = command_of(options);
+    char **command = run_parse_command(options);
     if (command == NULL)
         return CLI_USAGE;
     int code = cli_waiting_open(&waiting, options, getpid());
@@ -262,10 +263,10 @@ int cmd_run(cli_options *options)
     char keys[CLI_KEY_NAMES_SIZE];
     /* Not after a fault of the command line, which is no attempt. */
     if (options->metrics != NULL &&
-        (figures.acquired || code != CLI_USAGE || arguments_valid(options)))
-        cli_metrics_write(options->metrics, label_of(options, keys), &figures, code);
+        (figures.acquired || code != CLI_USAGE || run_arguments_are_valid(options)))
+        cli_metrics_write(options->metrics, run_metrics_label(options, keys), &figures, code);
     if (end.interrupted)
-        forward_interrupt();
+        run_forward_interrupt();
     if (code == CLI_SIGNAL_BASE + end.signal)
         cli_signals_die_of(end.signal);
     return code;

@@ -6,13 +6,13 @@
 #include "report.h"
 #include "store.h"
 
-static void print(void *context, const char *line)
+static void setup_print_statement(void *context, const char *line)
 {
     (void)context;
     puts(line);
 }
 
-static void count(void *context, const char *line)
+static void setup_count_statement(void *context, const char *line)
 {
     (void)line;
     ++*(size_t *)context;
@@ -24,7 +24,7 @@ typedef struct setting_up {
 } setting_up;
 
 /* The library logs what it changes. */
-static void on_log(void *context, syncguard_log_level level, const char *message)
+static void setup_on_log(void *context, syncguard_log_level level, const char *message)
 {
     setting_up *s = context;
     if (level != SYNCGUARD_LOG_INFO) {
@@ -36,10 +36,11 @@ static void on_log(void *context, syncguard_log_level level, const char *message
 }
 
 /* A store that would not be sent a statement needs none. */
-static void report_no_changes(const char *url, const char *store, const syncguard_options *options)
+static void setup_report_no_changes(const char *url, const char *store,
+                                    const syncguard_options *options)
 {
     size_t statements = 0;
-    (void)!syncguard_setup(url, options, count, &statements, NULL);
+    (void)!syncguard_setup(url, options, setup_count_statement, &statements, NULL);
     printf("%s: %s\n", store,
            statements > 0 ? "nothing to do, it is set up already"
                           : "nothing to do, this store needs no setup");
@@ -54,15 +55,16 @@ int cmd_setup(cli_options *options)
     if (code != CLI_OK)
         return code;
     cli_announce_store(url, shown, sizeof shown);
-    store.log = on_log;
+    store.log = setup_on_log;
     store.log_context = &state;
     syncguard_error err;
-    if (syncguard_setup(url, &store, options->print ? print : NULL, NULL, &err) != SYNCGUARD_OK)
+    if (syncguard_setup(url, &store, options->print ? setup_print_statement : NULL, NULL, &err) !=
+        SYNCGUARD_OK)
         return cli_open_failure(options, url, &err);
     if (options->print || state.changes > 0)
         return CLI_OK;
     if (!cli_url_valid(url, &err)) /* without anything to set up nobody has read its options */
         return cli_open_failure(options, url, &err);
-    report_no_changes(url, shown, &store);
+    setup_report_no_changes(url, shown, &store);
     return CLI_OK;
 }

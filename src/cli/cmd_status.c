@@ -10,29 +10,30 @@
 #include "text.h"
 #include "times.h"
 
-static syncguard_status ask(const cli_options *options, syncguard_backend *backend,
-                            syncguard_lock_info_raw *lock, syncguard_error *err)
+static syncguard_status status_read_lock(const cli_options *options, syncguard_backend *backend,
+                                         syncguard_lock_info_raw *lock, syncguard_error *err)
 {
     if (options->count > 0)
         return syncguard_get_by_key_raw(backend, options->operands[0], NULL, lock, err);
     return syncguard_get_by_id_raw(backend, options->id, NULL, lock, err);
 }
 
-static void line(const char *name, const char *value)
+static void status_print_field(const char *name, const char *value)
 {
     char shown[4 * SYNCGUARD_KEY_SIZE];
     cli_escape(value, shown, sizeof shown);
     printf("%s: %s\n", name, shown);
 }
 
-static void print_text(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
+static void status_print_text(const cli_options *options, bool held,
+                              const syncguard_lock_info_raw *lock)
 {
     printf("state: %s\n", held ? "held" : "free");
     if (held || options->count > 0)
-        line("key", held ? lock->key : options->operands[0]);
+        status_print_field("key", held ? lock->key : options->operands[0]);
     if (!held)
         return;
-    line("owner", lock->owner[0] != '\0' ? lock->owner : "-");
+    status_print_field("owner", lock->owner[0] != '\0' ? lock->owner : "-");
     char when[40];
     cli_format_time(lock->info.acquired_at_ms, when, sizeof when);
     char span[24];
@@ -41,12 +42,13 @@ static void print_text(const cli_options *options, bool held, const syncguard_lo
     cli_format_time(lock->info.expires_at_ms, when, sizeof when);
     cli_format_duration(lock->info.expires_at_ms - lock->info.now_ms, span, sizeof span);
     printf("expires in: %s (at %s, unless renewed)\n", span, when);
-    line("fence", lock->info.fence);
+    status_print_field("fence", lock->info.fence);
     if (options->raw)
-        line("lockId", lock->lock_id);
+        status_print_field("lockId", lock->lock_id);
 }
 
-static void print_json(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
+static void status_print_json(const cli_options *options, bool held,
+                              const syncguard_lock_info_raw *lock)
 {
     cli_json json;
     cli_json_begin(&json);
@@ -74,12 +76,13 @@ int cmd_status(cli_options *options)
     syncguard_status status = SYNCGUARD_ABSENT;
     syncguard_error err;
     if (backend != NULL)
-        status = ask(options, backend, &lock, &err);
+        status = status_read_lock(options, backend, &lock, &err);
     if (status < 0) {
         code = cli_failure(&err);
     } else {
         code = cli_exit_code(status);
-        (options->json ? print_json : print_text)(options, status == SYNCGUARD_OK, &lock);
+        (options->json ? status_print_json : status_print_text)(options, status == SYNCGUARD_OK,
+                                                                &lock);
     }
     syncguard_close(backend);
     return code;

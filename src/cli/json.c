@@ -10,7 +10,7 @@
 #include "text.h"
 
 /* A code point above U+FFFF becomes a pair of surrogates. */
-static void put_escaped(FILE *out, uint32_t point)
+static void json_put_escape(FILE *out, uint32_t point)
 {
     if (point > 0xFFFF)
         fprintf(out, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((point - 0x10000) >> 10)),
@@ -19,7 +19,7 @@ static void put_escaped(FILE *out, uint32_t point)
         fprintf(out, "\\u%04x", (unsigned)point);
 }
 
-static void quoted(FILE *out, const char *value)
+static void json_put_string(FILE *out, const char *value)
 {
     const unsigned char *at = (const unsigned char *)value;
     putc('"', out);
@@ -32,7 +32,7 @@ static void quoted(FILE *out, const char *value)
             putc('\\', out);
             putc(*at++, out);
         } else if (cli_is_control(cli_utf8_decode(at, length))) {
-            put_escaped(out, cli_utf8_decode(at, length));
+            json_put_escape(out, cli_utf8_decode(at, length));
             at += length;
         } else {
             fwrite(at, 1, length, out);
@@ -42,12 +42,12 @@ static void quoted(FILE *out, const char *value)
     putc('"', out);
 }
 
-static void member(cli_json *json, const char *name)
+static void json_begin_member(cli_json *json, const char *name)
 {
     if (!json->first)
         putc(',', json->out);
     json->first = false;
-    quoted(json->out, name);
+    json_put_string(json->out, name);
     putc(':', json->out);
 }
 
@@ -60,19 +60,19 @@ void cli_json_begin(cli_json *json)
 
 void cli_json_text(cli_json *json, const char *name, const char *value)
 {
-    member(json, name);
-    quoted(json->out, value);
+    json_begin_member(json, name);
+    json_put_string(json->out, value);
 }
 
 void cli_json_int(cli_json *json, const char *name, int64_t value)
 {
-    member(json, name);
+    json_begin_member(json, name);
     fprintf(json->out, "%" PRId64, value);
 }
 
 void cli_json_bool(cli_json *json, const char *name, bool value)
 {
-    member(json, name);
+    json_begin_member(json, name);
     fputs(value ? "true" : "false", json->out);
 }
 

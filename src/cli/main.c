@@ -52,7 +52,7 @@ static const cli_command commands[] = {
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 
-static const cli_command *find(const char *name)
+static const cli_command *command_find(const char *name)
 {
     for (size_t i = 0; i < COMMANDS; i++) {
         if (strcmp(commands[i].name, name) == 0)
@@ -61,7 +61,7 @@ static const cli_command *find(const char *name)
     return NULL;
 }
 
-static void overview(FILE *out)
+static void command_print_overview(FILE *out)
 {
     fputs("usage: syncguard COMMAND [options] ...\n"
           "Locks across processes and machines, in the store that you already run.\n\n",
@@ -75,30 +75,30 @@ static void overview(FILE *out)
           out);
 }
 
-static int help(int argc, char **argv)
+static int command_print_help(int argc, char **argv)
 {
-    const cli_command *command = argc > 2 ? find(argv[2]) : NULL;
+    const cli_command *command = argc > 2 ? command_find(argv[2]) : NULL;
     if (argc > 2 && command == NULL)
         return cli_usage_error("unknown command");
     if (command != NULL)
         cli_help(command);
     else
-        overview(stdout);
+        command_print_overview(stdout);
     return CLI_OK;
 }
 
-static int dispatch(int argc, char **argv)
+static int command_dispatch(int argc, char **argv)
 {
     if (argc < 2)
         return cli_usage_error("no command given");
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return help(argc, argv);
+        return command_print_help(argc, argv);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
     if (name[0] == '-')
         return cli_usage_error("options come after the command");
-    const cli_command *command = find(name);
+    const cli_command *command = command_find(name);
     if (command == NULL) {
         /* A URL that was put there may hold a password. */
         if (strspn(name, "abcdefghijklmnopqrstuvwxyz-") != strlen(name) || strlen(name) > 20)
@@ -123,7 +123,7 @@ static int dispatch(int argc, char **argv)
  * its number, and a message would go into a connection. So the number is taken by
  * a descriptor that can be neither read nor written; a child finds it closed.
  */
-static void occupy_closed_streams(void)
+static void streams_occupy_closed(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
@@ -136,10 +136,10 @@ static void occupy_closed_streams(void)
 
 int main(int argc, char **argv)
 {
-    occupy_closed_streams();
+    streams_occupy_closed();
     cli_watchdog_note_arguments(argc, argv);
     cli_signals_ignore_size_limit();
-    int code = dispatch(argc, argv);
+    int code = command_dispatch(argc, argv);
     /* Output that could not be written (a full disk, a closed pipe) is a failure. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
         cli_message("cannot write the output");

@@ -59,7 +59,7 @@ static const struct {
 };
 
 /* As the text format wants the value of a label. The key is UTF-8 (the library has checked it). */
-static void escape_label(const char *text, char *out, size_t size)
+static void metrics_escape_label(const char *text, char *out, size_t size)
 {
     size_t used = 0;
     for (; *text != '\0' && used + 2 < size; text++) {
@@ -72,7 +72,7 @@ static void escape_label(const char *text, char *out, size_t size)
 
 /* The value of a series in text, in thousandths; -1 if it is not there or not as make_text writes
  * it: at most 15 digits with three decimals. */
-static int64_t find_value(const char *text, const char *name, const char *label)
+static int64_t metrics_find_value(const char *text, const char *name, const char *label)
 {
     char start[LABEL_SIZE + 128];
     int length = snprintf(start, sizeof start, "\nsyncguard_run_%s{key=\"%s\"} ", name, label);
@@ -92,9 +92,9 @@ static int64_t find_value(const char *text, const char *name, const char *label)
 
 /* For a file of a version that wrote no time of a success, and put the figures of an attempt
  * without the lock in place of those of a run: such an attempt is not kept as a run. */
-static void complete_values(const char *old, const char *label, int64_t values[SERIES])
+static void metrics_complete_values(const char *old, const char *label, int64_t values[SERIES])
 {
-    bool run = find_value(old, all_series[ACQUIRED].name, label) == 1000;
+    bool run = metrics_find_value(old, all_series[ACQUIRED].name, label) == 1000;
     if (values[SUCCESS] >= 0)
         return;
     values[SUCCESS] = 0;
@@ -105,8 +105,8 @@ static void complete_values(const char *old, const char *label, int64_t values[S
 }
 
 /* In thousandths; -1 for a series that is not written. */
-static void collect_values(const char *old, const char *label, const cli_run_figures *figures,
-                           int code, int64_t values[SERIES])
+static void metrics_collect_values(const char *old, const char *label,
+                                   const cli_run_figures *figures, int code, int64_t values[SERIES])
 {
     int64_t now = cli_wall_ms();
     values[ACQUIRED] = figures->acquired ? 1000 : 0;
@@ -114,8 +114,8 @@ static void collect_values(const char *old, const char *label, const cli_run_fig
     values[ATTEMPT_CODE] = (int64_t)code * 1000;
     values[ATTEMPT_TIME] = now;
     for (int i = FIRST_KEPT; i < SERIES; i++)
-        values[i] = find_value(old, all_series[i].name, label);
-    complete_values(old, label, values);
+        values[i] = metrics_find_value(old, all_series[i].name, label);
+    metrics_complete_values(old, label, values);
     if (figures->acquired) {
         values[HOLD] = figures->held_ms;
         values[LOST] = figures->lost ? 1000 : 0;
@@ -127,7 +127,8 @@ static void collect_values(const char *old, const char *label, const cli_run_fig
 }
 
 /* 0 if it does not fit. */
-static size_t make_text(const char *label, const int64_t values[SERIES], char *out, size_t size)
+static size_t metrics_format_text(const char *label, const int64_t values[SERIES], char *out,
+                                  size_t size)
 {
     size_t used = 0;
     for (int i = 0; i < SERIES; i++) {
@@ -146,7 +147,7 @@ static size_t make_text(const char *label, const int64_t values[SERIES], char *o
     return used;
 }
 
-static bool write_all(int fd, const char *text, size_t length)
+static bool metrics_write_all(int fd, const char *text, size_t length)
 {
     while (length > 0) {
         ssize_t done = write(fd, text, length);
@@ -161,7 +162,7 @@ static bool write_all(int fd, const char *text, size_t length)
 }
 
 /* Length of the folder in path, with its slash; 0 if path has none. */
-static int folder_length(const char *path)
+static int metrics_folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? (int)(slash - path) + 1 : 0;
@@ -169,9 +170,10 @@ static int folder_length(const char *path)
 
 /* A new file in the folder of path. The name is hidden and does not end in .prom, so the
  * node_exporter never reads it. False: errno says why. */
-static bool make_temporary(const char *path, char *name, size_t size, int *fd)
+static bool metrics_create_temporary(const char *path, char *name, size_t size, int *fd)
 {
-    int length = snprintf(name, size, "%.*s.syncguard-metrics.XXXXXX", folder_length(path), path);
+    int length =
+        snprintf(name, size, "%.*s.syncguard-metrics.XXXXXX", metrics_folder_length(path), path);
     if (length < 0 || (size_t)length >= size) {
         errno = ENAMETOOLONG;
         return false;
@@ -185,10 +187,10 @@ static bool make_temporary(const char *path, char *name, size_t size, int *fd)
  * earlier one wrote. Closing the descriptor unlocks it. Whoever may read the folder can lock it, so
  * after a second, or where folders cannot be locked, the run goes on without: -1 or unlocked.
  */
-static int lock_folder(const char *path)
+static int metrics_lock_folder(const char *path)
 {
     char name[PATH_MAX];
-    int length = snprintf(name, sizeof name, "%.*s.", folder_length(path), path);
+    int length = snprintf(name, sizeof name, "%.*s.", metrics_folder_length(path), path);
     if (length < 0 || (size_t)length >= sizeof name)
         return -1;
     int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -201,7 +203,7 @@ static int lock_folder(const char *path)
 
 /* The text of the file behind a line feed, so that each of its lines begins with one; "" if it
  * cannot be read or is larger than any that this command writes. */
-static void read_old(const char *path, char *out, size_t size)
+static void metrics_read_previous(const char *path, char *out, size_t size)
 {
     size_t used = 1;
     ssize_t got = 0;
@@ -214,13 +216,13 @@ static void read_old(const char *path, char *out, size_t size)
     out[got == 0 && used < size ? used : 0] = '\0';
 }
 
-static bool replace(const char *path, const char *text, size_t length)
+static bool metrics_replace_file(const char *path, const char *text, size_t length)
 {
     char name[PATH_MAX];
     int fd = -1;
-    if (!make_temporary(path, name, sizeof name, &fd))
+    if (!metrics_create_temporary(path, name, sizeof name, &fd))
         return false;
-    bool written = write_all(fd, text, length) && fchmod(fd, 0644) == 0;
+    bool written = metrics_write_all(fd, text, length) && fchmod(fd, 0644) == 0;
     int error = written ? 0 : errno;
     if (close(fd) != 0 && error == 0)
         error = errno;
@@ -233,18 +235,19 @@ static bool replace(const char *path, const char *text, size_t length)
 }
 
 /* False: errno says why. */
-static bool update(const char *path, const char *key, const cli_run_figures *figures, int code)
+static bool metrics_update_file(const char *path, const char *key, const cli_run_figures *figures,
+                                int code)
 {
     char label[LABEL_SIZE], old[TEXT_SIZE];
     int64_t values[SERIES];
-    int folder = lock_folder(path);
-    escape_label(key, label, sizeof label);
-    read_old(path, old, sizeof old);
-    collect_values(old, label, figures, code, values);
+    int folder = metrics_lock_folder(path);
+    metrics_escape_label(key, label, sizeof label);
+    metrics_read_previous(path, old, sizeof old);
+    metrics_collect_values(old, label, figures, code, values);
     char text[TEXT_SIZE];
-    size_t length = make_text(label, values, text, sizeof text);
+    size_t length = metrics_format_text(label, values, text, sizeof text);
     errno = EOVERFLOW;
-    bool done = length > 0 && replace(path, text, length);
+    bool done = length > 0 && metrics_replace_file(path, text, length);
     int error = errno;
     if (folder >= 0)
         close(folder);
@@ -259,6 +262,6 @@ void cli_metrics_write(const char *path, const char *key, const cli_run_figures 
     cli_escape(path, shown, sizeof shown);
     if (lstat(path, &found) == 0 && !S_ISREG(found.st_mode))
         cli_message("the metrics are not written: '%s' is not a regular file", shown);
-    else if (!update(path, key, figures, code))
+    else if (!metrics_update_file(path, key, figures, code))
         cli_message("the metrics cannot be written to '%s': %s", shown, strerror(errno));
 }

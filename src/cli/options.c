@@ -102,7 +102,7 @@ static const option_row rows[] = {
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
-static bool parse_number(const char *text, long least, long most, int *out)
+static bool options_parse_number(const char *text, long least, long most, int *out)
 {
     char *end = NULL;
     if (*text < '0' || *text > '9')
@@ -114,37 +114,37 @@ static bool parse_number(const char *text, long least, long most, int *out)
     return true;
 }
 
-static int bad_value(const option_row *row, const char *wanted)
+static int options_refuse_value(const option_row *row, const char *wanted)
 {
     return cli_usage_error("--%s: %s", row->name, wanted);
 }
 
-static int set_duration(const option_row *row, const char *value, int64_t *out)
+static int options_set_duration(const option_row *row, const char *value, int64_t *out)
 {
     if (!cli_parse_duration(value, out))
-        return bad_value(row, "not a duration such as 500ms, 30s, 5m, 2h");
+        return options_refuse_value(row, "not a duration such as 500ms, 30s, 5m, 2h");
     if (row->kind == POSITIVE_DURATION && *out == 0)
-        return bad_value(row, "must be at least 1ms");
+        return options_refuse_value(row, "must be at least 1ms");
     return CLI_OK;
 }
 
-static int set_on_lost(const option_row *row, const char *value, bool *warn)
+static int options_set_on_lost(const option_row *row, const char *value, bool *warn)
 {
     *warn = strcmp(value, "warn") == 0;
     if (!*warn && strcmp(value, "kill") != 0)
-        return bad_value(row, "must be kill or warn");
+        return options_refuse_value(row, "must be kill or warn");
     return CLI_OK;
 }
 
-static int add_key(const option_row *row, const char *value, cli_options *out)
+static int options_add_key(const option_row *row, const char *value, cli_options *out)
 {
     if (out->key_count == SYNCGUARD_LOCK_SET_MAX)
-        return bad_value(row, "at most 64 keys");
+        return options_refuse_value(row, "at most 64 keys");
     out->keys[out->key_count++] = value;
     return CLI_OK;
 }
 
-static int set(const option_row *row, char *value, cli_options *out)
+static int options_set_value(const option_row *row, char *value, cli_options *out)
 {
     void *field = (char *)out + row->field;
     switch (row->kind) {
@@ -156,19 +156,19 @@ static int set(const option_row *row, char *value, cli_options *out)
         return CLI_OK;
     case DURATION:
     case POSITIVE_DURATION:
-        return set_duration(row, value, field);
+        return options_set_duration(row, value, field);
     case EXIT_CODE:
-        return parse_number(value, 0, 255, field)
+        return options_parse_number(value, 0, 255, field)
                    ? CLI_OK
-                   : bad_value(row, "must be a number from 0 to 255");
+                   : options_refuse_value(row, "must be a number from 0 to 255");
     case SLOTS:
-        return parse_number(value, 1, SYNCGUARD_SLOTS_MAX, field)
+        return options_parse_number(value, 1, SYNCGUARD_SLOTS_MAX, field)
                    ? CLI_OK
-                   : bad_value(row, "must be a number from 1 to 256");
+                   : options_refuse_value(row, "must be a number from 1 to 256");
     case LOCK_KEY:
-        return add_key(row, value, out);
+        return options_add_key(row, value, out);
     case ON_LOST:
-        return set_on_lost(row, value, field);
+        return options_set_on_lost(row, value, field);
     case REFUSED:
         return cli_usage_error("-%c, --%s: %s", row->letter, row->name, row->text);
     }
@@ -176,7 +176,8 @@ static int set(const option_row *row, char *value, cli_options *out)
 }
 
 /* The tables that getopt_long wants, for the options of one command. */
-static void build_tables(const cli_command *command, char *letters, struct option *names)
+static void options_build_getopt_tables(const cli_command *command, char *letters,
+                                        struct option *names)
 {
     if (command->options_first)
         *letters++ = '+';
@@ -201,7 +202,7 @@ static void build_tables(const cli_command *command, char *letters, struct optio
     memset(names, 0, sizeof *names);
 }
 
-static const option_row *row_of(int found)
+static const option_row *options_find_row(int found)
 {
     if (found >= 256)
         return &rows[found - 256];
@@ -213,7 +214,7 @@ static const option_row *row_of(int found)
 }
 
 /* What follows '=' is not repeated: it may be a URL with a password. */
-static int bad_option(int found, char **argv)
+static int options_refuse_option(int found, char **argv)
 {
     char name[64];
     const char *given = argv[optind - 1];
@@ -236,7 +237,7 @@ static int bad_option(int found, char **argv)
  * One lock id in 64 begins with a minus sign, and scripts do not expect that. No option looks like
  * a lock id, so it is moved behind the options. Returns the new end of the options.
  */
-static int move_lock_id(const cli_command *command, int argc, char **argv)
+static int options_move_lock_id(const cli_command *command, int argc, char **argv)
 {
     if (strncmp(command->operands, "LOCKID", 6) != 0)
         return argc;
@@ -252,7 +253,7 @@ static int move_lock_id(const cli_command *command, int argc, char **argv)
 }
 
 /* Combinations of options, and the number of operands. */
-static int check(const cli_command *command, const cli_options *out)
+static int options_check(const cli_command *command, const cli_options *out)
 {
     if (out->nonblock && out->wait_ms != SYNCGUARD_WAIT_FOREVER)
         return cli_usage_error("-n and -w cannot be used together");
@@ -277,14 +278,14 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
     out->conflict_code = -1;
     out->ttl_ms = SYNCGUARD_DEFAULT_TTL_MS;
     out->grace_ms = -1;
-    build_tables(command, letters, names);
-    int end = move_lock_id(command, argc, argv);
+    options_build_getopt_tables(command, letters, names);
+    int end = options_move_lock_id(command, argc, argv);
     opterr = 0;
     int found = 0;
     while ((found = getopt_long(end, argv, letters, names, NULL)) != -1) {
         if (found == '?' || found == ':')
-            return bad_option(found, argv);
-        int code = set(row_of(found), optarg, out);
+            return options_refuse_option(found, argv);
+        int code = options_set_value(options_find_row(found), optarg, out);
         if (code != CLI_OK)
             return code;
         if (out->help)
@@ -297,7 +298,7 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
         out->keys[out->key_count++] = out->operands[0];
         out->program++;
     }
-    return check(command, out);
+    return options_check(command, out);
 }
 
 /* Accepts the output of acquire, with or without -q: the id is in its first line. */

@@ -7,12 +7,12 @@
 
 #include "places.h"
 
-static bool absolute(const char *path)
+static bool path_is_absolute(const char *path)
 {
     return path != NULL && path[0] == '/';
 }
 
-static void look_at_file(cli_place *p)
+static void url_source_check_file(cli_place *p)
 {
     struct stat about;
     if (stat(p->name, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -27,14 +27,15 @@ size_t cli_find_places(const cli_options *options, cli_place places[CLI_PLACES])
     places[0].unset = options->backend == NULL ? "not given" : NULL;
     snprintf(places[1].name, CLI_PLACE_SIZE, "SYNCGUARD_URL");
     places[1].unset = getenv("SYNCGUARD_URL") == NULL ? "not set" : NULL;
-    if (absolute(config) || absolute(home))
+    if (path_is_absolute(config) || path_is_absolute(home))
         snprintf(places[2].name, CLI_PLACE_SIZE, "%s%s/syncguard/url",
-                 absolute(config) ? config : home, absolute(config) ? "" : "/.config");
+                 path_is_absolute(config) ? config : home,
+                 path_is_absolute(config) ? "" : "/.config");
     else
         snprintf(places[2].name, CLI_PLACE_SIZE, "~/.config/syncguard/url");
-    look_at_file(&places[2]);
+    url_source_check_file(&places[2]);
     snprintf(places[3].name, CLI_PLACE_SIZE, "/etc/syncguard/url");
-    look_at_file(&places[3]);
+    url_source_check_file(&places[3]);
     snprintf(places[4].name, CLI_PLACE_SIZE, "default");
     size_t used = 0;
     while (places[used].unset != NULL)

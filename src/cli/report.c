@@ -65,7 +65,7 @@ const char *cli_source(void)
     return url_source;
 }
 
-static bool on_terminal(void)
+static bool stderr_is_terminal(void)
 {
     if (isatty(STDERR_FILENO) == 0)
         return false;
@@ -74,7 +74,7 @@ static bool on_terminal(void)
 }
 
 /* Waits for room, but only once until somebody reads again. */
-static bool has_room(void)
+static bool stderr_wait_for_room(void)
 {
     struct pollfd stream = {STDERR_FILENO, POLLOUT, 0};
     int64_t end = cli_now_ms() + (atomic_load(&unread) ? 0 : UNREAD_MS);
@@ -88,9 +88,9 @@ static bool has_room(void)
 }
 
 /* A pipe with room takes PIPE_BUF bytes without blocking. */
-static void put(const char *text, size_t length)
+static void stderr_write(const char *text, size_t length)
 {
-    while (length > 0 && has_room()) {
+    while (length > 0 && stderr_wait_for_room()) {
         ssize_t done = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
         if (done <= 0)
             return; /* stderr is closed or full: nothing to be done */
@@ -100,7 +100,7 @@ static void put(const char *text, size_t length)
 }
 
 /* Messages of servers and file names may be part of it, so the whole message is escaped. */
-static void print(const char *format, va_list arguments)
+static void stderr_print_message(const char *format, va_list arguments)
 {
     char message[4096], line[4096];
     size_t used = 0;
@@ -113,19 +113,19 @@ static void print(const char *format, va_list arguments)
     cli_escape_controls(message, line + used, sizeof line - used - 1);
     used += strlen(line + used);
     line[used++] = '\n';
-    put(line, used);
+    stderr_write(line, used);
 }
 
 void cli_message(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    print(format, arguments);
+    stderr_print_message(format, arguments);
     va_end(arguments);
 }
 
 /* A descriptor that is writable but refuses (EAGAIN) is tried again after a pause. */
-static bool record_put(const char *text, size_t length)
+static bool stderr_write_record(const char *text, size_t length)
 {
     int64_t end = cli_now_ms() + RECORD_MS;
     while (length > 0) {
@@ -150,7 +150,7 @@ bool cli_record(const char *line)
 {
     char text[CLI_RECORD_SIZE + 16];
     int length = snprintf(text, sizeof text, "syncguard: %s\n", line);
-    return length > 0 && (size_t)length < sizeof text && record_put(text, (size_t)length);
+    return length > 0 && (size_t)length < sizeof text && stderr_write_record(text, (size_t)length);
 }
 
 void cli_verbose(const char *format, ...)
@@ -159,13 +159,13 @@ void cli_verbose(const char *format, ...)
     if (!atomic_load(&verbose))
         return;
     va_start(arguments, format);
-    print(format, arguments);
+    stderr_print_message(format, arguments);
     va_end(arguments);
 }
 
 bool cli_notices(void)
 {
-    return atomic_load(&verbose) || on_terminal();
+    return atomic_load(&verbose) || stderr_is_terminal();
 }
 
 void cli_notice(const char *format, ...)
@@ -174,7 +174,7 @@ void cli_notice(const char *format, ...)
     if (!cli_notices())
         return;
     va_start(arguments, format);
-    print(format, arguments);
+    stderr_print_message(format, arguments);
     va_end(arguments);
 }
 
@@ -257,7 +257,7 @@ static const char *permission_hint(const syncguard_error *err)
                : "'syncguard doctor' shows which permissions are missing";
 }
 
-static const char *hint(const syncguard_error *err)
+static const char *error_hint(const syncguard_error *err)
 {
     if (tls_hint(err) != NULL)
         return tls_hint(err);
@@ -301,7 +301,7 @@ int cli_failure(const syncguard_error *err)
     /* A server is named as it is in its URL; of a file the place of its URL is worth knowing. */
     bool file = file_hint(err) != NULL && what[0] == '/';
     cli_message("%s%s%s (%s%s%s: %s%s%s)", store, *store != '\0' ? ": " : "", what,
-                syncguard_status_name(err->code), coded ? " " : "", err->native, hint(err),
+                syncguard_status_name(err->code), coded ? " " : "", err->native, error_hint(err),
                 file ? "; the URL comes from " : "", file ? url_source : "");
     return cli_exit_code(err->code);
 }
@@ -330,7 +330,7 @@ void cli_release_error(void *context, const syncguard_error *error, const char *
 
 /* Cut at the width of the terminal; counted in bytes, so that it never wraps, and with room for
  * the ^C that the terminal shows. */
-static size_t fitting_length(const char *text)
+static size_t status_line_fitting_length(const char *text)
 {
     struct winsize window;
     size_t length = strlen(text), width = 80;
@@ -348,7 +348,7 @@ static size_t fitting_length(const char *text)
 /* In the background the shell writes to the terminal. */
 bool cli_has_status_line(void)
 {
-    return on_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
+    return stderr_is_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
 }
 
 void cli_status_line(const char *text)
@@ -361,10 +361,10 @@ void cli_status_line(const char *text)
     memcpy(line, CLEAR, sizeof CLEAR - 1);
     if (shown) {
         cli_escape_controls(text, escaped, sizeof escaped);
-        length = fitting_length(escaped);
+        length = status_line_fitting_length(escaped);
         if (length > sizeof line - sizeof CLEAR)
             length = sizeof line - sizeof CLEAR;
         memcpy(line + sizeof CLEAR - 1, escaped, length);
     }
-    put(line, sizeof CLEAR - 1 + length);
+    stderr_write(line, sizeof CLEAR - 1 + length);
 }

@@ -32,19 +32,19 @@ static struct sigaction size_at_start;
 static sigset_t mask_at_start;
 static int die_of;
 
-static bool ends(int number)
+static bool signal_ends_command(int number)
 {
     return number == SIGHUP || number == SIGINT || number == SIGQUIT || number == SIGTERM;
 }
 
-static void handle(int number)
+static void signal_handle(int number)
 {
     int kept = errno;
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == number)
             pending[i] = 1;
     }
-    if (ends(number)) {
+    if (signal_ends_command(number)) {
         if (ended_by == 0)
             ended_by = number;
         syncguard_abort_trigger(to_abort);
@@ -53,7 +53,7 @@ static void handle(int number)
     errno = kept;
 }
 
-static void set_action(int number, void (*action)(int))
+static void signal_set_action(int number, void (*action)(int))
 {
     struct sigaction act;
     memset(&act, 0, sizeof act);
@@ -73,7 +73,7 @@ void cli_signals_ignore_size_limit(void)
 
 void cli_signals_ignore_pipe(void)
 {
-    set_action(SIGPIPE, SIG_IGN);
+    signal_set_action(SIGPIPE, SIG_IGN);
 }
 
 /*
@@ -81,7 +81,7 @@ void cli_signals_ignore_pipe(void)
  * child has ended, without SIGCONT that it goes on. The others stay as they are; a signal that is
  * blocked on purpose ends neither the command nor the child.
  */
-static void unblock_needed(void)
+static void signals_unblock_needed(void)
 {
     sigset_t needed;
     sigemptyset(&needed);
@@ -96,16 +96,17 @@ bool cli_signals_start(void)
         return false;
     pthread_sigmask(SIG_SETMASK, NULL, &mask_at_start);
     sigaction(SIGPIPE, NULL, &pipe_at_start);
-    set_action(SIGPIPE, SIG_IGN); /* a closed stderr must not end the supervision of a child */
+    signal_set_action(SIGPIPE,
+                      SIG_IGN); /* a closed stderr must not end the supervision of a child */
     struct sigaction before;
     for (size_t i = 0; i < CAUGHT; i++) {
         sigaction(caught[i], NULL, &before);
         ignored_at_start[i] = before.sa_handler == SIG_IGN;
         /* SIGCHLD is always needed; SIGTSTP is caught only once there is a child. */
         if ((!ignored_at_start[i] || caught[i] == SIGCHLD) && caught[i] != SIGTSTP)
-            set_action(caught[i], handle);
+            signal_set_action(caught[i], signal_handle);
     }
-    unblock_needed();
+    signals_unblock_needed();
     return true;
 }
 
@@ -159,7 +160,7 @@ void cli_wake_drain(void)
         ;
 }
 
-static bool was_ignored(int number)
+static bool signal_was_ignored(int number)
 {
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == number)
@@ -170,19 +171,19 @@ static bool was_ignored(int number)
 
 void cli_signals_forward_stop(void)
 {
-    if (!was_ignored(SIGTSTP))
-        set_action(SIGTSTP, handle);
+    if (!signal_was_ignored(SIGTSTP))
+        signal_set_action(SIGTSTP, signal_handle);
 }
 
 bool cli_signals_stop(int number)
 {
-    if (was_ignored(number))
+    if (signal_was_ignored(number))
         return false;
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == SIGCONT)
             pending[i] = 0;
     }
-    set_action(number, SIG_DFL);
+    signal_set_action(number, SIG_DFL);
     kill(0, number);
     bool continued = false;
     /* This process is stopped here until SIGCONT. */
@@ -191,7 +192,7 @@ bool cli_signals_stop(int number)
             continued = pending[i] != 0;
     }
     if (number == SIGTSTP)
-        set_action(SIGTSTP, handle);
+        signal_set_action(SIGTSTP, signal_handle);
     return continued;
 }
 
@@ -205,7 +206,7 @@ void cli_signals_block(sigset_t *before)
 void cli_signals_reset(void)
 {
     for (size_t i = 0; i < CAUGHT; i++)
-        set_action(caught[i], ignored_at_start[i] ? SIG_IGN : SIG_DFL);
+        signal_set_action(caught[i], ignored_at_start[i] ? SIG_IGN : SIG_DFL);
     sigaction(SIGPIPE, &pipe_at_start, NULL);
     sigaction(SIGXFSZ, &size_at_start, NULL);
     pthread_sigmask(SIG_SETMASK, &mask_at_start, NULL);
@@ -226,7 +227,7 @@ void cli_signals_die(void)
 #ifdef __linux__
     prctl(PR_SET_DUMPABLE, 0);
 #endif
-    set_action(die_of, SIG_DFL);
+    signal_set_action(die_of, SIG_DFL);
     kill(getpid(), die_of);
     sigset_t set;
     sigemptyset(&set);

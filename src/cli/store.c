@@ -16,8 +16,8 @@
 #include "text.h"
 
 /* Of the file that place names with @. A wait for a pipe ends by call. */
-static int url_read_file(const char *place, const char *path, const syncguard_call *call,
-                         char *buffer)
+static int store_read_url_file(const char *place, const char *path, const syncguard_call *call,
+                               char *buffer)
 {
     syncguard_error err;
     char shown[256];
@@ -37,13 +37,13 @@ static int url_read_file(const char *place, const char *path, const syncguard_ca
     return cli_exit_code(status);
 }
 
-static int find_url(const cli_options *options, const syncguard_call *call, char *buffer)
+static int store_find_url(const cli_options *options, const syncguard_call *call, char *buffer)
 {
     syncguard_error err;
     const char *given = options->backend;
     const char *variable = secure_getenv("SYNCGUARD_URL");
     if (given == NULL && variable != NULL && variable[0] == '@')
-        return url_read_file("SYNCGUARD_URL", variable + 1, call, buffer);
+        return store_read_url_file("SYNCGUARD_URL", variable + 1, call, buffer);
     if (given == NULL) {
         syncguard_status status = syncguard_default_url(buffer, CLI_URL_SIZE, &err);
         if (status == SYNCGUARD_E_INVALID_ARGUMENT) {
@@ -53,7 +53,7 @@ static int find_url(const cli_options *options, const syncguard_call *call, char
         return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
     }
     if (given[0] == '@')
-        return url_read_file("-b", given + 1, call, buffer);
+        return store_read_url_file("-b", given + 1, call, buffer);
     if (*given == '\0' || strlen(given) >= CLI_URL_SIZE)
         return cli_usage_error("the URL is empty or too long");
     snprintf(buffer, CLI_URL_SIZE, "%s", given);
@@ -61,7 +61,7 @@ static int find_url(const cli_options *options, const syncguard_call *call, char
 }
 
 /* For messages: the place, and the file if the place names one. */
-static void announce_source(const cli_options *options)
+static void store_note_url_source(const cli_options *options)
 {
     cli_place places[CLI_PLACES];
     size_t used = cli_find_places(options, places);
@@ -77,8 +77,8 @@ int cli_store_url_within(const cli_options *options, const syncguard_call *call,
 {
     static char found[CLI_URL_SIZE];
     if (found[0] == '\0')
-        announce_source(options);
-    int code = found[0] != '\0' ? CLI_OK : find_url(options, call, found);
+        store_note_url_source(options);
+    int code = found[0] != '\0' ? CLI_OK : store_find_url(options, call, found);
     if (code == CLI_OK)
         memcpy(buffer, found, sizeof found);
     else
@@ -91,7 +91,7 @@ int cli_store_url(const cli_options *options, char *buffer)
     return cli_store_url_within(options, NULL, buffer);
 }
 
-static bool is_local(const char *url)
+static bool store_url_is_local(const char *url)
 {
     return strncasecmp(url, "sqlite:", 7) == 0 || strncasecmp(url, "memory:", 7) == 0;
 }
@@ -107,7 +107,7 @@ void cli_url_without_secrets(const char *url, char *out, size_t size)
     size_t scheme = strcspn(url, ":");
     const char *rest = url + scheme;
     const char *at = strrchr(url, '@');
-    bool local = is_local(url);
+    bool local = store_url_is_local(url);
     if (*rest == ':')
         rest++;
     if (!local && at != NULL && rest + strcspn(rest, "?#") < at)
@@ -125,7 +125,7 @@ bool cli_url_has_password(const char *url)
 {
     const char *at = strrchr(url, '@');
     const char *user = strchr(url, ':');
-    if (is_local(url) || user == NULL)
+    if (store_url_is_local(url) || user == NULL)
         return false;
     user += 1 + strspn(user + 1, "/");
     if (at != NULL && at > user && memchr(user, ':', (size_t)(at - user)) != NULL)
@@ -143,7 +143,7 @@ int cli_refuse_memory(const cli_options *options)
     return code;
 }
 
-static void append_printable(char *out, size_t size, const char *text)
+static void owner_append_printable(char *out, size_t size, const char *text)
 {
     size_t used = strlen(out);
     for (; *text != '\0' && used + 1 < size; text++)
@@ -156,7 +156,7 @@ void cli_user_name(char *out, size_t size)
     const struct passwd *entry = getpwuid(getuid());
     out[0] = '\0';
     if (entry != NULL && entry->pw_name != NULL)
-        append_printable(out, size, entry->pw_name);
+        owner_append_printable(out, size, entry->pw_name);
     if (out[0] == '\0')
         snprintf(out, size, "%lu", (unsigned long)getuid());
 }
@@ -179,12 +179,12 @@ const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUA
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
         snprintf(host, sizeof host, "localhost");
     buffer[0] = '\0';
-    append_printable(buffer, 49, user);
-    append_printable(buffer, SYNCGUARD_OWNER_SIZE, "@");
-    append_printable(buffer, SYNCGUARD_OWNER_SIZE, host);
+    owner_append_printable(buffer, 49, user);
+    owner_append_printable(buffer, SYNCGUARD_OWNER_SIZE, "@");
+    owner_append_printable(buffer, SYNCGUARD_OWNER_SIZE, host);
     char number[24];
     snprintf(number, sizeof number, ":%ld", (long)pid);
-    append_printable(buffer, SYNCGUARD_OWNER_SIZE, number);
+    owner_append_printable(buffer, SYNCGUARD_OWNER_SIZE, number);
     return buffer;
 }
 
@@ -192,10 +192,10 @@ void cli_announce_store(const char *url, char *shown, size_t size)
 {
     cli_url_without_secrets(url, shown, size);
     cli_verbose("store %s", shown);
-    cli_set_store(is_local(url) ? "" : shown); /* messages about files name the file */
+    cli_set_store(store_url_is_local(url) ? "" : shown); /* messages about files name the file */
 }
 
-static int hex(char digit)
+static int store_url_hex_value(char digit)
 {
     const char *digits = "0123456789abcdef";
     const char *at = digit != '\0' ? strchr(digits, digit | 0x20) : NULL;
@@ -203,7 +203,7 @@ static int hex(char digit)
 }
 
 /* The path of an sqlite: URL. False for other URLs. */
-static bool file_of(const char *url, char path[CLI_URL_SIZE])
+static bool store_url_file_path(const char *url, char path[CLI_URL_SIZE])
 {
     size_t used = 0;
     const char *at = url + strlen("sqlite:");
@@ -213,8 +213,8 @@ static bool file_of(const char *url, char path[CLI_URL_SIZE])
         at += 2 + strcspn(at + 2, "/?#");
     for (; *at != '\0' && *at != '?' && *at != '#'; at++) {
         path[used] = *at;
-        if (*at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0) {
-            path[used] = (char)(hex(at[1]) * 16 + hex(at[2]));
+        if (*at == '%' && store_url_hex_value(at[1]) >= 0 && store_url_hex_value(at[2]) >= 0) {
+            path[used] = (char)(store_url_hex_value(at[1]) * 16 + store_url_hex_value(at[2]));
             at += 2;
         }
         used++;
@@ -233,7 +233,7 @@ bool cli_url_valid(const char *url, syncguard_error *err)
     syncguard_backend *backend = NULL;
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
     const char *options = url + strcspn(url, "?#");
-    if (file_of(url, path))
+    if (store_url_file_path(url, path))
         snprintf(copy, sizeof copy, "sqlite:/proc/none/none/none%s", options);
     else
         snprintf(copy, sizeof copy, "%s", url);
@@ -245,13 +245,13 @@ bool cli_url_valid(const char *url, syncguard_error *err)
 }
 
 /* Root does not open a user's file, because that user could make root write elsewhere. */
-static int report_foreign_file(const char *url, const syncguard_error *err)
+static int store_report_open_error(const char *url, const syncguard_error *err)
 {
     char path[CLI_URL_SIZE], name[64];
     struct stat about;
     /* Only a message that begins with a path is about the file. */
     if (err->code != SYNCGUARD_E_INVALID_ARGUMENT || err->message[0] != '/' || geteuid() != 0 ||
-        !file_of(url, path) || stat(path, &about) != 0 || about.st_uid == 0)
+        !store_url_file_path(url, path) || stat(path, &about) != 0 || about.st_uid == 0)
         return cli_failure(err);
     const struct passwd *entry = getpwuid(about.st_uid);
     snprintf(name, sizeof name, "'#%lu'", (unsigned long)about.st_uid);
@@ -265,7 +265,7 @@ int cli_open_failure(const cli_options *options, const char *url, const syncguar
     syncguard_error ignored;
     if (err->code != SYNCGUARD_E_INVALID_ARGUMENT ||
         cli_url_valid(url, &ignored)) /* then it is about the owner label or the file */
-        return report_foreign_file(url, err);
+        return store_report_open_error(url, err);
     /* A message that begins with a path is about the module: --help does not help. */
     if (options->backend != NULL && options->backend[0] != '@' && err->message[0] != '/')
         return cli_usage_error("the URL given with -b: %s", err->message);
@@ -295,7 +295,8 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     do {
         status = syncguard_open(given, &store, out, &err);
         /* A server may come back; a file that cannot be opened is reported at once. */
-    } while (status != SYNCGUARD_OK && again != NULL && !is_local(url) && again(context, &err));
+    } while (status != SYNCGUARD_OK && again != NULL && !store_url_is_local(url) &&
+             again(context, &err));
     if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
         return CLI_SIGNAL_BASE + cli_signals_ended();
     return status == SYNCGUARD_OK ? CLI_OK : cli_open_failure(options, url, &err);
@@ -304,7 +305,7 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
 bool cli_store_file(const cli_options *options, char *path)
 {
     char url[CLI_URL_SIZE];
-    return cli_store_url(options, url) == CLI_OK && file_of(url, path);
+    return cli_store_url(options, url) == CLI_OK && store_url_file_path(url, path);
 }
 
 int cli_open_existing(const cli_options *options, syncguard_backend **out)
@@ -316,7 +317,7 @@ int cli_open_existing(const cli_options *options, syncguard_backend **out)
     int code = cli_store_url(options, url);
     if (code != CLI_OK)
         return code;
-    if (!file_of(url, path) || stat(path, &about) == 0 || errno != ENOENT ||
+    if (!store_url_file_path(url, path) || stat(path, &about) == 0 || errno != ENOENT ||
         !cli_url_valid(url, &err))
         return cli_open(options, NULL, NULL, NULL, out);
     char shown[512];

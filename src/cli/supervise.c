@@ -60,18 +60,18 @@ typedef struct supervisor {
     unsigned passed; /* signals that only the program got, as bits */
 } supervisor;
 
-static int64_t min(int64_t a, int64_t b)
+static int64_t ms_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t max(int64_t a, int64_t b)
+static int64_t ms_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
 /* A timer on the clock of the lease: the timeout of poll does not count suspended time. */
-static int open_timer(void)
+static int supervisor_open_timer(void)
 {
 #ifdef __linux__
     return timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -80,7 +80,7 @@ static int open_timer(void)
 #endif
 }
 
-static void sleep_until_woken(const supervisor *s, int64_t ms)
+static void supervisor_sleep(const supervisor *s, int64_t ms)
 {
     struct pollfd fds[2] = {{cli_wake_fd(), POLLIN, 0}, {s->timer, POLLIN, 0}};
     int step = -1;
@@ -92,31 +92,31 @@ static void sleep_until_woken(const supervisor *s, int64_t ms)
         when.it_value.tv_nsec = (long)(ms % 1000) * 1000000 + 1;
     }
     if (s->timer < 0 || timerfd_settime(s->timer, 0, &when, NULL) != 0)
-        step = (int)min(ms, UNTIMED_STEP_MS);
+        step = (int)ms_min(ms, UNTIMED_STEP_MS);
 #else
-    step = (int)min(ms, UNTIMED_STEP_MS);
+    step = (int)ms_min(ms, UNTIMED_STEP_MS);
 #endif
     if (poll(fds, 2, step) > 0)
         cli_wake_drain();
 }
 
 /* After a stop or suspend: renews at once, before the child continues or the lease is checked. */
-static void refresh_lease(supervisor *s)
+static void supervisor_renew_lease(supervisor *s)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     int64_t left = syncguard_lock_set_remaining_ms(s->set);
     int64_t limit = s->options->max_hold_ms;
     if (left <= 0 || (limit > 0 && cli_now_ms() - s->started_ms >= limit))
         return;
-    call.timeout_ms = min(left, 1000);
+    call.timeout_ms = ms_min(left, 1000);
     syncguard_status status = syncguard_lock_set_extend(s->set, s->options->ttl_ms, &call, NULL);
     (void)status; /* an absent lock is lost; a failure is retried in the background */
 }
 
 /* After SIGCONT: the child continues only if the lock is still held. */
-static void on_continued(supervisor *s)
+static void supervisor_on_continued(supervisor *s)
 {
-    refresh_lease(s);
+    supervisor_renew_lease(s);
     if (!syncguard_lock_set_held(s->set) && !s->options->warn_if_lost)
         return; /* check_lease kills it while it is stopped */
     if (s->child->wants_tty)
@@ -124,7 +124,7 @@ static void on_continued(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
-static void on_stopped(supervisor *s, int number)
+static void supervisor_on_stopped(supervisor *s, int number)
 {
     bool wants = number == SIGTTIN || number == SIGTTOU;
     if (wants && cli_child_give_terminal(s->child)) {
@@ -141,18 +141,18 @@ static void on_stopped(supervisor *s, int number)
     cli_child_take_terminal(s->child, true);
     if (!cli_signals_stop(number) && wants)
         cli_child_signal(s->child, SIGHUP); /* an orphaned group never gets the terminal */
-    on_continued(s);
+    supervisor_on_continued(s);
 }
 
 /* Those that ask a daemon to reload or to report: its workers may have no handler for them. */
-static bool is_for_program_only(int number)
+static bool signal_is_for_program_only(int number)
 {
     return number == SIGHUP || number == SIGUSR1 || number == SIGUSR2;
 }
 
-static void pass_on(supervisor *s, int number)
+static void supervisor_forward_signal(supervisor *s, int number)
 {
-    if (is_for_program_only(number)) {
+    if (signal_is_for_program_only(number)) {
         s->passed |= 1U << (unsigned)number;
         cli_child_signal_program(s->child, number);
     } else {
@@ -166,30 +166,30 @@ static void pass_on(supervisor *s, int number)
 }
 
 /* If the program died of a signal that only it got, its group ends with it, before the release. */
-static void end_group_too(const supervisor *s)
+static void supervisor_end_group(const supervisor *s)
 {
     int number = WIFSIGNALED(s->status) ? WTERMSIG(s->status) : 0;
-    if (!is_for_program_only(number) || (s->passed & (1U << (unsigned)number)) == 0)
+    if (!signal_is_for_program_only(number) || (s->passed & (1U << (unsigned)number)) == 0)
         return;
     cli_child_signal(s->child, number);
     cli_child_signal(s->child, SIGCONT);
 }
 
-static void handle_signals(supervisor *s)
+static void supervisor_handle_signals(supervisor *s)
 {
     int number = 0;
     while ((number = cli_signals_next()) != 0) {
         if (s->reaped || number == SIGCHLD)
             continue;
         if (number == SIGCONT) {
-            on_continued(s);
+            supervisor_on_continued(s);
             continue;
         }
-        pass_on(s, number);
+        supervisor_forward_signal(s, number);
     }
 }
 
-static void reap(supervisor *s)
+static void supervisor_reap_child(supervisor *s)
 {
     int status = 0;
     while (!s->reaped) {
@@ -199,19 +199,19 @@ static void reap(supervisor *s)
         if (pid == 0)
             return;
         if (pid > 0 && WIFSTOPPED(status)) {
-            on_stopped(s, WSTOPSIG(status));
+            supervisor_on_stopped(s, WSTOPSIG(status));
             continue;
         }
         s->reaped = true;
         s->status = pid > 0 ? status : 0;
-        end_group_too(s);
+        supervisor_end_group(s);
         /* If the lock is gone, the rest of its group gets the shorter grace period. */
         if (s->ending)
-            s->kill_at_ms = min(s->kill_at_ms, cli_now_ms() + s->absent_grace_ms);
+            s->kill_at_ms = ms_min(s->kill_at_ms, cli_now_ms() + s->absent_grace_ms);
     }
 }
 
-static void report_lost(supervisor *s, const char *why)
+static void supervisor_report_loss(supervisor *s, const char *why)
 {
     if (!s->reported)
         cli_message("the lock %s is lost: %s%s", s->keys, why,
@@ -219,7 +219,7 @@ static void report_lost(supervisor *s, const char *why)
     s->reported = true;
 }
 
-static const char *lost_text(syncguard_lost_reason reason)
+static const char *lost_reason_text(syncguard_lost_reason reason)
 {
     switch (reason) {
     case SYNCGUARD_LOST_ABSENT:
@@ -231,7 +231,7 @@ static const char *lost_text(syncguard_lost_reason reason)
     }
 }
 
-static void terminate(supervisor *s)
+static void supervisor_terminate_child(supervisor *s)
 {
     if (s->ending)
         return;
@@ -242,17 +242,17 @@ static void terminate(supervisor *s)
 
 /* Whether a lease with so much left ends with --max-hold. The hold begins when the acquire is sent,
  * which was a little before started_ms. A lease that ends much earlier was not renewed. */
-static bool ends_with_hold(const supervisor *s, int64_t left)
+static bool lease_ends_with_max_hold(const supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
-    int64_t before_ms = min(LONGEST_ACQUIRE_MS, s->options->ttl_ms / 3);
+    int64_t before_ms = ms_min(LONGEST_ACQUIRE_MS, s->options->ttl_ms / 3);
     return limit > 0 && cli_now_ms() + left + before_ms >= s->started_ms + limit;
 }
 
 /* Called one grace period before the end of the lease, after SIGTERM was sent to the child. */
-static void report_ending(supervisor *s, int64_t left)
+static void supervisor_report_lease_end(supervisor *s, int64_t left)
 {
-    bool over = ends_with_hold(s, left);
+    bool over = lease_ends_with_max_hold(s, left);
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
@@ -265,16 +265,17 @@ static void report_ending(supervisor *s, int64_t left)
 }
 
 /* Ends the child if the lease requires it; returns when the lease has to be checked again. */
-static int64_t act_on_lease(supervisor *s, int64_t now, syncguard_lost_reason reason, int64_t left)
+static int64_t supervisor_enforce_lease(supervisor *s, int64_t now, syncguard_lost_reason reason,
+                                        int64_t left)
 {
     int64_t next_ms = NEVER;
     if (reason == SYNCGUARD_LOST_ABSENT) {
-        terminate(s);
-        s->kill_at_ms = min(s->kill_at_ms, now + s->absent_grace_ms);
+        supervisor_terminate_child(s);
+        s->kill_at_ms = ms_min(s->kill_at_ms, now + s->absent_grace_ms);
     } else if (reason != SYNCGUARD_LOST_NO || left <= 0) {
         s->kill_at_ms = now;
     } else if (left <= s->lease_grace_ms) {
-        terminate(s);
+        supervisor_terminate_child(s);
         next_ms = now + left;
     } else {
         next_ms = now + left - s->lease_grace_ms;
@@ -285,31 +286,31 @@ static int64_t act_on_lease(supervisor *s, int64_t now, syncguard_lost_reason re
     }
     if (s->killed)
         return s->reaped ? now : NEVER;
-    return min(next_ms, s->kill_at_ms);
+    return ms_min(next_ms, s->kill_at_ms);
 }
 
 /* Does what the lease requires now, and only then reports it; returns the time until it has to be
  * checked again. With --on-lost=warn the library wakes this thread when the lock is lost. */
-static int64_t check_lease(supervisor *s)
+static int64_t supervisor_check_lease(supervisor *s)
 {
     bool warn = s->options->warn_if_lost;
     int64_t now = cli_now_ms();
     int64_t left = syncguard_lock_set_remaining_ms(s->set);
     syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
-    int64_t next_ms = warn ? NEVER : act_on_lease(s, now, reason, left);
-    if (reason == SYNCGUARD_LOST_NO && left <= 0 && !warn && ends_with_hold(s, left))
+    int64_t next_ms = warn ? NEVER : supervisor_enforce_lease(s, now, reason, left);
+    if (reason == SYNCGUARD_LOST_NO && left <= 0 && !warn && lease_ends_with_max_hold(s, left))
         reason = SYNCGUARD_LOST_MAX_HOLD; /* in less than a millisecond */
     if (reason != SYNCGUARD_LOST_NO || (left <= 0 && !warn))
-        report_lost(s, lost_text(reason));
+        supervisor_report_loss(s, lost_reason_text(reason));
     else if (left <= s->lease_grace_ms && !warn)
-        report_ending(s, left);
-    return next_ms == NEVER ? NEVER : max(next_ms - cli_now_ms(), 0);
+        supervisor_report_lease_end(s, left);
+    return next_ms == NEVER ? NEVER : ms_max(next_ms - cli_now_ms(), 0);
 }
 
 /* Starts the watchdog, again if it was killed (its SIGCHLD wakes this thread). If there is no
  * process or descriptor for it, the child runs without one, and the start is repeated later. With
  * --on-lost=warn there is no watchdog, because nothing is killed. */
-static int64_t keep_watchdog(supervisor *s)
+static int64_t supervisor_keep_watchdog(supervisor *s)
 {
     int64_t now = cli_now_ms();
     if (s->reaped || s->options->warn_if_lost || cli_watchdog_alive(&s->watchdog))
@@ -323,14 +324,14 @@ static int64_t keep_watchdog(supervisor *s)
 
 /* The end of the lease on the clock of cli_now_ms. The clock is read first, so that a pause before
  * the second call makes the result too early, never too late. */
-static int64_t lease_end_ms(const supervisor *s)
+static int64_t supervisor_lease_end_ms(const supervisor *s)
 {
     int64_t now = cli_now_ms();
     return now + syncguard_lock_set_remaining_ms(s->set);
 }
 
 /* This process was paused past its lease, so another owner may have the lock. */
-static int lost_before_start(supervisor *s)
+static int supervisor_report_early_loss(supervisor *s)
 {
     if (!s->reported)
         cli_message("the lock %s was lost before the command could start", s->keys);
@@ -339,12 +340,12 @@ static int lost_before_start(supervisor *s)
     return CLI_LOST;
 }
 
-static int start_child(supervisor *s, char **argv, char **variables)
+static int supervisor_start_child(supervisor *s, char **argv, char **variables)
 {
-    (void)keep_watchdog(s);
-    int64_t end_ms = lease_end_ms(s);
+    (void)supervisor_keep_watchdog(s);
+    int64_t end_ms = supervisor_lease_end_ms(s);
     if (!syncguard_lock_set_held(s->set))
-        return lost_before_start(s);
+        return supervisor_report_early_loss(s);
     cli_signals_forget_user();
     int code = cli_child_start(s->child, argv, variables,
                                s->options->warn_if_lost ? NULL : &s->watchdog, end_ms);
@@ -353,9 +354,9 @@ static int start_child(supervisor *s, char **argv, char **variables)
 }
 
 /* Three times per lease, so that a short pause of this process does not trigger the watchdog. */
-static int64_t feed_watchdog(const supervisor *s)
+static int64_t supervisor_feed_watchdog(const supervisor *s)
 {
-    int64_t end_ms = lease_end_ms(s);
+    int64_t end_ms = supervisor_lease_end_ms(s);
     if (s->watchdog.pid <= 0 || s->reaped)
         return NEVER;
     if (end_ms > cli_now_ms())
@@ -363,18 +364,18 @@ static int64_t feed_watchdog(const supervisor *s)
     return s->options->ttl_ms / 3 + 1;
 }
 
-static bool finished(const supervisor *s)
+static bool supervisor_is_finished(const supervisor *s)
 {
     if (!s->reaped)
         return false;
     return !s->ending || s->killed || !cli_child_group_alive(s->child);
 }
 
-static int exit_code(supervisor *s, const char *command)
+static int supervisor_exit_code(supervisor *s, const char *command)
 {
     int reason = cli_child_exec_error(s->child);
     if (reason == CLI_CHILD_TOO_LATE)
-        return lost_before_start(s);
+        return supervisor_report_early_loss(s);
     if (s->ending)
         return CLI_LOST;
     if (reason != 0) {
@@ -398,39 +399,39 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
     cli_key_names(options, s->keys);
     s->child = child;
     s->watchdog = (cli_watchdog)CLI_WATCHDOG_INIT;
-    s->timer = open_timer();
+    s->timer = supervisor_open_timer();
     s->started_ms = cli_now_ms();
     s->kill_at_ms = NEVER;
     int64_t lease_ms = options->ttl_ms;
     if (options->max_hold_ms > 0)
-        lease_ms = min(lease_ms, options->max_hold_ms);
-    s->lease_grace_ms = min(LEASE_GRACE_MS, lease_ms / 3);
+        lease_ms = ms_min(lease_ms, options->max_hold_ms);
+    s->lease_grace_ms = ms_min(LEASE_GRACE_MS, lease_ms / 3);
     s->absent_grace_ms = ABSENT_GRACE_MS;
     if (options->grace_ms >= 0) {
-        s->lease_grace_ms = min(options->grace_ms, lease_ms / 3);
+        s->lease_grace_ms = ms_min(options->grace_ms, lease_ms / 3);
         s->absent_grace_ms = options->grace_ms;
     }
 }
 
 /* Until the child and, if the lock was lost, its group have ended. */
-static void supervise(supervisor *s)
+static void supervisor_run(supervisor *s)
 {
     int64_t expected = NEVER;
     for (;;) {
         if (expected != NEVER && cli_now_ms() > expected + JUMP_MS)
-            refresh_lease(s);
-        handle_signals(s);
-        reap(s);
-        if (finished(s))
+            supervisor_renew_lease(s);
+        supervisor_handle_signals(s);
+        supervisor_reap_child(s);
+        if (supervisor_is_finished(s))
             return;
-        int64_t pause = min(check_lease(s), keep_watchdog(s));
-        if (finished(s))
+        int64_t pause = ms_min(supervisor_check_lease(s), supervisor_keep_watchdog(s));
+        if (supervisor_is_finished(s))
             return;
-        pause = min(pause, feed_watchdog(s));
+        pause = ms_min(pause, supervisor_feed_watchdog(s));
         if (s->reaped)
-            pause = min(pause, DRAIN_STEP_MS);
+            pause = ms_min(pause, DRAIN_STEP_MS);
         expected = pause == NEVER ? NEVER : cli_now_ms() + pause;
-        sleep_until_woken(s, pause);
+        supervisor_sleep(s, pause);
     }
 }
 
@@ -439,9 +440,9 @@ int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child
 {
     supervisor s;
     supervisor_init(&s, options, set, child);
-    int code = start_child(&s, argv, variables);
+    int code = supervisor_start_child(&s, argv, variables);
     if (code == CLI_OK)
-        supervise(&s);
+        supervisor_run(&s);
     cli_watchdog_stop(&s.watchdog);
     if (s.timer >= 0)
         close(s.timer);
@@ -450,5 +451,5 @@ int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child
     child->died_of = WIFSIGNALED(s.status) && !s.ending ? WTERMSIG(s.status) : 0;
     child->interrupted = child->has_tty && child->died_of == SIGINT;
     cli_child_take_terminal(child, WIFSIGNALED(s.status));
-    return exit_code(&s, argv[0]);
+    return supervisor_exit_code(&s, argv[0]);
 }

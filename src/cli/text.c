@@ -115,7 +115,7 @@ size_t cli_fitting(const char *text, size_t length, int columns)
 
 /* ---- escaping ---- */
 
-static size_t put_escaped(char *out, const unsigned char *at, size_t length)
+static size_t text_escape_bytes(char *out, const unsigned char *at, size_t length)
 {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < length; i++) {
@@ -127,7 +127,7 @@ static size_t put_escaped(char *out, const unsigned char *at, size_t length)
     return 4 * length;
 }
 
-static void escape(const char *text, bool backslashes, char *out, size_t size)
+static void text_escape(const char *text, bool backslashes, char *out, size_t size)
 {
     const unsigned char *at = (const unsigned char *)text;
     size_t used = 0;
@@ -136,7 +136,7 @@ static void escape(const char *text, bool backslashes, char *out, size_t size)
         char piece[4 * 4];
         if (length == 0 || cli_is_control(cli_utf8_decode(at, length))) {
             length = length == 0 ? 1 : length;
-            made = put_escaped(piece, at, length);
+            made = text_escape_bytes(piece, at, length);
         } else if (*at == '\\' && backslashes) {
             piece[made++] = '\\';
             piece[made++] = '\\';
@@ -156,10 +156,10 @@ static void escape(const char *text, bool backslashes, char *out, size_t size)
 
 void cli_escape(const char *text, char *out, size_t size)
 {
-    escape(text, true, out, size);
+    text_escape(text, true, out, size);
 }
 
 void cli_escape_controls(const char *text, char *out, size_t size)
 {
-    escape(text, false, out, size);
+    text_escape(text, false, out, size);
 }

@@ -25,7 +25,7 @@ int64_t cli_wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int64_t unit_ms(const char *unit)
+static int64_t duration_unit_ms(const char *unit)
 {
     if (*unit == '\0' || strcmp(unit, "s") == 0)
         return 1000;
@@ -60,7 +60,7 @@ bool cli_parse_duration(const char *text, int64_t *ms)
             }
         }
     }
-    int64_t unit = unit_ms(text);
+    int64_t unit = duration_unit_ms(text);
     if (!digits || unit == 0 || whole > (SYNCGUARD_MAX_TIME_MS - unit) / unit)
         return false;
     *ms = whole * unit + part * unit / scale;

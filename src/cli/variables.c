@@ -26,7 +26,7 @@ enum {
 };
 
 /* Whether it is set anew, or must not be passed on. A URL without a password stays as it is. */
-static bool is_ours(const char *variable, bool export_url)
+static bool variable_is_dropped(const char *variable, bool export_url)
 {
     static const char *const names[] = {
         "SYNCGUARD_KEYS", "SYNCGUARD_KEY",           "SYNCGUARD_FENCE", "SYNCGUARD_LOCK_ID",
@@ -46,7 +46,7 @@ static bool is_ours(const char *variable, bool export_url)
 }
 
 /* Appends NAME or NAME_NUMBER (number above 0). False if memory is short. */
-static bool add(char **end, const char *name, int number, const char *value)
+static bool variables_add(char **end, const char *name, int number, const char *value)
 {
     size_t size = strlen(name) + 16 + strlen(value);
     char *text = malloc(size);
@@ -62,41 +62,42 @@ static bool add(char **end, const char *name, int number, const char *value)
     return true;
 }
 
-static bool add_key(char **end, const syncguard_lock *lock, int number)
+static bool variables_add_key(char **end, const syncguard_lock *lock, int number)
 {
     char expiry[24], slot[16];
     snprintf(slot, sizeof slot, "%d", syncguard_lock_slot(lock));
     snprintf(expiry, sizeof expiry, "%lld", (long long)syncguard_lock_expires_at_ms(lock));
-    return add(end, "SYNCGUARD_KEY", number, syncguard_lock_key(lock)) &&
-           add(end, "SYNCGUARD_LOCK_ID", number, syncguard_lock_id(lock)) &&
-           add(end, "SYNCGUARD_FENCE", number, syncguard_lock_fence(lock)) &&
-           add(end, "SYNCGUARD_EXPIRES_AT_MS", number, expiry) &&
-           (syncguard_lock_slot(lock) == 0 || add(end, "SYNCGUARD_SLOT", number, slot));
+    return variables_add(end, "SYNCGUARD_KEY", number, syncguard_lock_key(lock)) &&
+           variables_add(end, "SYNCGUARD_LOCK_ID", number, syncguard_lock_id(lock)) &&
+           variables_add(end, "SYNCGUARD_FENCE", number, syncguard_lock_fence(lock)) &&
+           variables_add(end, "SYNCGUARD_EXPIRES_AT_MS", number, expiry) &&
+           (syncguard_lock_slot(lock) == 0 || variables_add(end, "SYNCGUARD_SLOT", number, slot));
 }
 
 /* One key has plain names, several have numbers in the order of the command line. */
-static bool add_keys(char **end, const cli_options *options, const syncguard_lock_set *set)
+static bool variables_add_keys(char **end, const cli_options *options,
+                               const syncguard_lock_set *set)
 {
     char count[16];
     if (options->key_count == 1)
-        return add_key(end, syncguard_lock_set_at(set, 0), 0);
+        return variables_add_key(end, syncguard_lock_set_at(set, 0), 0);
     snprintf(count, sizeof count, "%d", options->key_count);
-    bool added = add(end, "SYNCGUARD_KEYS", 0, count);
+    bool added = variables_add(end, "SYNCGUARD_KEYS", 0, count);
     for (int i = 0; i < options->key_count && added; i++)
-        added = add_key(end, syncguard_lock_set_find(set, options->keys[i]), i + 1);
+        added = variables_add_key(end, syncguard_lock_set_find(set, options->keys[i]), i + 1);
     return added;
 }
 
 /* What outer runs hold, if that can be believed; else "". */
-static const char *outer_held(void)
+static const char *variables_outer_held(void)
 {
     const char *held = getenv("SYNCGUARD_HELD");
     return held != NULL && strnlen(held, LONGEST_HELD + 1) <= LONGEST_HELD ? held : "";
 }
 
-static bool add_held(char **end, const syncguard_lock_set *set)
+static bool variables_add_held(char **end, const syncguard_lock_set *set)
 {
-    const char *outer = outer_held();
+    const char *outer = variables_outer_held();
     size_t used = strlen(outer), size = used + syncguard_lock_set_count(set) * (ENTRY + 1) + 1;
     char *text = malloc(size);
     if (text == NULL)
@@ -110,19 +111,19 @@ static bool add_held(char **end, const syncguard_lock_set *set)
             used +=
                 (size_t)snprintf(text + used, size - used, "%s%s:%s", used > 0 ? "," : "", key, id);
     }
-    bool added = add(end, "SYNCGUARD_HELD", 0, text);
+    bool added = variables_add(end, "SYNCGUARD_HELD", 0, text);
     free(text);
     return added;
 }
 
 /* A URL with a password is not passed on: an empty one is, with which a nested command fails
  * instead of using another store. */
-static bool add_url(char **end, const cli_options *options, bool drop_url)
+static bool variables_add_url(char **end, const cli_options *options, bool drop_url)
 {
     char url[CLI_URL_SIZE] = "";
     if (options->export_url && cli_store_url(options, url) != CLI_OK)
         url[0] = '\0';
-    return !(drop_url || options->export_url) || add(end, "SYNCGUARD_URL", 0, url);
+    return !(drop_url || options->export_url) || variables_add(end, "SYNCGUARD_URL", 0, url);
 }
 
 void cli_variables_make(cli_variables *variables, const cli_options *options,
@@ -138,14 +139,15 @@ void cli_variables_make(cli_variables *variables, const cli_options *options,
     size_t used = 0;
     bool drop_url = false;
     for (size_t i = 0; i < count; i++) {
-        if (!is_ours(environ[i], options->export_url))
+        if (!variable_is_dropped(environ[i], options->export_url))
             variables->list[used++] = environ[i];
         else
             drop_url = drop_url || strncmp(environ[i], "SYNCGUARD_URL=", 14) == 0;
     }
     variables->made = variables->list + used;
-    if (!add_keys(variables->made, options, set) || !add_held(variables->made, set) ||
-        !add_url(variables->made, options, drop_url))
+    if (!variables_add_keys(variables->made, options, set) ||
+        !variables_add_held(variables->made, set) ||
+        !variables_add_url(variables->made, options, drop_url))
         cli_variables_free(variables);
 }
 
@@ -159,7 +161,7 @@ void cli_variables_free(cli_variables *variables)
 
 static bool key_held_by_outer_run(syncguard_backend *backend, const char *key)
 {
-    const char *held = outer_held();
+    const char *held = variables_outer_held();
     char entry[ENTRY + 1];
     syncguard_lock_info_raw lock;
     syncguard_call call = SYNCGUARD_CALL_INIT;
@@ -178,7 +180,7 @@ bool cli_held_by_outer_run(syncguard_backend *backend, const char *key, int slot
 {
     char slot[SYNCGUARD_KEY_SIZE];
     bool held = slots == 0 && key_held_by_outer_run(backend, key);
-    for (int i = 1; i <= slots && !held && *outer_held() != '\0'; i++)
+    for (int i = 1; i <= slots && !held && *variables_outer_held() != '\0'; i++)
         held = syncguard_slot_key(key, i, slot, NULL) == SYNCGUARD_OK &&
                key_held_by_outer_run(backend, slot);
     return held;

@@ -26,31 +26,31 @@ enum {
     PAUSE_MS = 500
 };
 
-static int64_t waited_ms(const cli_waiting *waiting)
+static int64_t waiting_elapsed_ms(const cli_waiting *waiting)
 {
     return cli_now_ms() - waiting->begun_ms;
 }
 
 /* What is left of -w, at most limit. */
-static int64_t remaining_ms(const cli_waiting *waiting, int64_t limit)
+static int64_t waiting_remaining_ms(const cli_waiting *waiting, int64_t limit)
 {
     if (waiting->options->wait_ms == SYNCGUARD_WAIT_FOREVER)
         return limit;
-    int64_t left = waiting->options->wait_ms - waited_ms(waiting);
+    int64_t left = waiting->options->wait_ms - waiting_elapsed_ms(waiting);
     left = left > 0 ? left : 0;
     return limit >= 0 && limit < left ? limit : left;
 }
 
-static void describe_holder(const cli_waiting *waiting, const syncguard_lock_info_raw *info,
-                            char *out, size_t size)
+static void waiting_describe_holder(const cli_waiting *waiting, const syncguard_lock_info_raw *info,
+                                    char *out, size_t size)
 {
     char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24];
-    const char *so_far = waited_ms(waiting) >= 1000 ? " so far)" : "";
+    const char *so_far = waiting_elapsed_ms(waiting) >= 1000 ? " so far)" : "";
     cli_escape(waiting->key, key, sizeof key);
     cli_escape(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
     cli_format_duration(info->info.now_ms - info->info.acquired_at_ms, since, sizeof since);
     char waited[24];
-    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    cli_format_duration(waiting_elapsed_ms(waiting), waited, sizeof waited);
     char left[24];
     cli_format_duration(info->info.expires_at_ms - info->info.now_ms, left, sizeof left);
     snprintf(out, size, "waiting for '%s'%s%s%s: held by %s for %s, lease ends in %s", key,
@@ -58,24 +58,25 @@ static void describe_holder(const cli_waiting *waiting, const syncguard_lock_inf
              left);
 }
 
-static void describe_failure(const cli_waiting *waiting, const syncguard_error *err, char *out,
-                             size_t size)
+static void waiting_describe_failure(const cli_waiting *waiting, const syncguard_error *err,
+                                     char *out, size_t size)
 {
     char waited[24], key[128];
     const char *store = cli_store_name();
     cli_escape(waiting->key, key, sizeof key);
-    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    cli_format_duration(waiting_elapsed_ms(waiting), waited, sizeof waited);
     snprintf(out, size, "still trying after %s for '%s': %s%s%s (%s)", waited, key, store,
              *store != '\0' ? ": " : "", err->message, syncguard_status_name(err->code));
 }
 
 /* Whose slots they are is not said: that would be one lookup for each. */
-static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *out, size_t size)
+static void waiting_describe_slots(const cli_waiting *waiting, int64_t left_ms, char *out,
+                                   size_t size)
 {
     char key[128], left[24], waited[24];
     cli_escape(waiting->key, key, sizeof key);
     cli_format_duration(left_ms, left, sizeof left);
-    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    cli_format_duration(waiting_elapsed_ms(waiting), waited, sizeof waited);
     snprintf(out, size, "waiting for '%s' (%s so far): all %d slots are held%s%s", key, waited,
              waiting->options->slots, left_ms >= 0 ? ", the first lease ends in " : "",
              left_ms >= 0 ? left : "");
@@ -83,10 +84,11 @@ static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *ou
 
 /* Acquired while we waited, and never renewed since. In containers, others may have our default
  * label; a lease longer than that of a grant (with room for the rounding of times) is theirs. */
-static bool may_be_unconfirmed(const cli_waiting *waiting, const syncguard_lock_info *info)
+static bool waiting_lock_may_be_ours(const cli_waiting *waiting, const syncguard_lock_info *info)
 {
     int64_t longest_ms = waiting->options->ttl_ms + waiting->options->ttl_ms / 4;
-    return waiting->owner_is_ours && info->now_ms - info->acquired_at_ms <= waited_ms(waiting) &&
+    return waiting->owner_is_ours &&
+           info->now_ms - info->acquired_at_ms <= waiting_elapsed_ms(waiting) &&
            info->expires_at_ms - info->acquired_at_ms <= longest_ms;
 }
 
@@ -97,8 +99,8 @@ static bool may_be_unconfirmed(const cli_waiting *waiting, const syncguard_lock_
  * a key with our label may be ours. So is one with the default label that may be a grant that the
  * store has not confirmed.
  */
-static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
-                                    syncguard_lock_info_raw *info, syncguard_error *err)
+static syncguard_status waiting_find_holder(cli_waiting *waiting, const syncguard_call *call,
+                                            syncguard_lock_info_raw *info, syncguard_error *err)
 {
     const cli_options *options = waiting->options;
     syncguard_lock_info_raw found;
@@ -113,7 +115,7 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
         if (status != SYNCGUARD_OK)
             continue;
         bool same = strcmp(found.owner, waiting->owner) == 0;
-        bool ours = same && (may_be_unconfirmed(waiting, &found.info) ||
+        bool ours = same && (waiting_lock_may_be_ours(waiting, &found.info) ||
                              (waiting->acquired && options->key_count > 1));
         bool earlier = result == SYNCGUARD_OK && strcmp(found.key, info->key) < 0;
         if (ours || (same && earlier))
@@ -128,42 +130,43 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
 }
 
 /* Asks the store who holds the lock; true if there is something to report. */
-static bool look_up_holder(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
-                           bool *failed)
+static bool waiting_compose_report(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
+                                   bool *failed)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = waiting->abort_object;
-    call.timeout_ms = remaining_ms(waiting, LOOKUP_TIMEOUT_MS);
+    call.timeout_ms = waiting_remaining_ms(waiting, LOOKUP_TIMEOUT_MS);
     if (call.timeout_ms == 0)
         return false;
     syncguard_lock_info_raw info;
     syncguard_error err;
-    syncguard_status status = find_holder(waiting, &call, &info, &err);
+    syncguard_status status = waiting_find_holder(waiting, &call, &info, &err);
     *failed = status < 0 && status != SYNCGUARD_E_ABORTED;
     if (*failed)
-        describe_failure(waiting, &err, out, size);
+        waiting_describe_failure(waiting, &err, out, size);
     else if (status >= 0 && waiting->options->slots > 0)
-        describe_slots(waiting, left_ms, out, size);
+        waiting_describe_slots(waiting, left_ms, out, size);
     else if (status == SYNCGUARD_OK)
-        describe_holder(waiting, &info, out, size);
+        waiting_describe_holder(waiting, &info, out, size);
     else
         return false;
     return true;
 }
 
 /* On a terminal the line is renewed at each call; elsewhere a report is due now and then. */
-static bool report_is_due(cli_waiting *waiting, bool terminal)
+static bool waiting_report_is_due(cli_waiting *waiting, bool terminal)
 {
     if (!terminal)
         cli_status_line(NULL); /* this process may have moved to the background */
-    if (!terminal && waited_ms(waiting) < waiting->next_report_ms)
+    if (!terminal && waiting_elapsed_ms(waiting) < waiting->next_report_ms)
         return false;
-    waiting->next_report_ms =
-        waited_ms(waiting) + (waiting->options->verbose ? VERBOSE_REPORT_MS : NEXT_REPORT_MS);
+    waiting->next_report_ms = waiting_elapsed_ms(waiting) +
+                              (waiting->options->verbose ? VERBOSE_REPORT_MS : NEXT_REPORT_MS);
     return true;
 }
 
-static void report(const cli_waiting *waiting, const char *text, bool terminal, bool failed)
+static void waiting_show_report(const cli_waiting *waiting, const char *text, bool terminal,
+                                bool failed)
 {
     const cli_options *options = waiting->options;
     if (terminal)
@@ -172,7 +175,7 @@ static void report(const cli_waiting *waiting, const char *text, bool terminal, 
         cli_message("%s", text);
 }
 
-static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_ms)
+static void waiting_on_wait(void *context, int attempts, int64_t since_ms, int64_t left_ms)
 {
     cli_waiting *waiting = context;
     char text[1024];
@@ -180,24 +183,24 @@ static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_
     (void)attempts;
     (void)since_ms;
     /* For one key the lookup is newer than left_ms. */
-    if (report_is_due(waiting, terminal) &&
-        look_up_holder(waiting, left_ms, text, sizeof text, &failed))
-        report(waiting, text, terminal, failed);
+    if (waiting_report_is_due(waiting, terminal) &&
+        waiting_compose_report(waiting, left_ms, text, sizeof text, &failed))
+        waiting_show_report(waiting, text, terminal, failed);
 }
 
 /* After the store could not be opened: reports it and pauses. */
-static bool try_open_again(void *context, const syncguard_error *err)
+static bool waiting_retry_open(void *context, const syncguard_error *err)
 {
     cli_waiting *waiting = context;
     char text[1024];
     bool terminal = cli_has_status_line();
-    int64_t pause = remaining_ms(waiting, PAUSE_MS);
+    int64_t pause = waiting_remaining_ms(waiting, PAUSE_MS);
     struct pollfd woken = {cli_wake_fd(), POLLIN, 0};
     if (cli_exit_code(err->code) != CLI_UNAVAILABLE || waiting->options->nonblock || pause == 0)
         return false;
-    describe_failure(waiting, err, text, sizeof text);
-    if (report_is_due(waiting, terminal))
-        report(waiting, text, terminal, true);
+    waiting_describe_failure(waiting, err, text, sizeof text);
+    if (waiting_report_is_due(waiting, terminal))
+        waiting_show_report(waiting, text, terminal, true);
     if (cli_signals_ended() == 0 && poll(&woken, 1, (int)pause) > 0)
         cli_wake_drain();
     return cli_signals_ended() == 0;
@@ -241,7 +244,7 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
         return code;
     /* As it was given: the library refuses a label that is too long. */
     return cli_open(options, options->owner != NULL ? options->owner : waiting->owner,
-                    try_open_again, waiting, &waiting->backend);
+                    waiting_retry_open, waiting, &waiting->backend);
 }
 
 void cli_waiting_close(cli_waiting *waiting)
@@ -259,7 +262,7 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = LOOKUP_TIMEOUT_MS;
     out[0] = '\0';
-    if (find_holder(waiting, &call, &lock, NULL) != SYNCGUARD_OK)
+    if (waiting_find_holder(waiting, &call, &lock, NULL) != SYNCGUARD_OK)
         return;
     char owner[SYNCGUARD_OWNER_SIZE * 2];
     cli_escape(lock.owner[0] != '\0' ? lock.owner : "an unnamed owner", owner, sizeof owner);
@@ -269,7 +272,7 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
 }
 
 /* Why the lock was not to be had. */
-static void describe_conflict(cli_waiting *waiting, char *out, size_t size)
+static void waiting_describe_conflict(cli_waiting *waiting, char *out, size_t size)
 {
     out[0] = '\0';
     if (waiting->options->slots > 0)
@@ -291,7 +294,8 @@ static bool conflict_is_reported(const cli_options *options, syncguard_status st
     return options->conflict_code < 0 || cli_notices();
 }
 
-static int not_acquired(cli_waiting *waiting, syncguard_status status, const syncguard_error *err)
+static int waiting_report_not_acquired(cli_waiting *waiting, syncguard_status status,
+                                       const syncguard_error *err)
 {
     const cli_options *options = waiting->options;
     char waited[24];
@@ -300,9 +304,9 @@ static int not_acquired(cli_waiting *waiting, syncguard_status status, const syn
     int code = options->conflict_code >= 0 ? options->conflict_code : cli_exit_code(status);
     if (!conflict_is_reported(options, status))
         return code;
-    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    cli_format_duration(waiting_elapsed_ms(waiting), waited, sizeof waited);
     char holder[512];
-    describe_conflict(waiting, holder, sizeof holder);
+    waiting_describe_conflict(waiting, holder, sizeof holder);
     char key[4 * SYNCGUARD_KEY_SIZE];
     cli_escape(waiting->key, key, sizeof key);
     if (status == SYNCGUARD_LOCKED)
@@ -313,7 +317,7 @@ static int not_acquired(cli_waiting *waiting, syncguard_status status, const syn
 }
 
 /* A key that a run around this one holds is never released while this one waits. */
-static int refuse_nested(const cli_waiting *waiting)
+static int waiting_refuse_nested(const cli_waiting *waiting)
 {
     const cli_options *options = waiting->options;
     char key[4 * SYNCGUARD_KEY_SIZE];
@@ -338,16 +342,16 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
 {
     const cli_options *options = waiting->options;
     size_t count = (size_t)options->key_count;
-    int code = refuse_nested(waiting);
+    int code = waiting_refuse_nested(waiting);
     if (code != CLI_OK)
         return code;
     how->ttl_ms = options->ttl_ms;
     how->slots = options->slots;
     how->max_retries = SYNCGUARD_RETRY_FOREVER;
-    how->timeout_ms = remaining_ms(waiting, SYNCGUARD_WAIT_FOREVER);
+    how->timeout_ms = waiting_remaining_ms(waiting, SYNCGUARD_WAIT_FOREVER);
     how->retry_unavailable = true;
     how->abort_object = waiting->abort_object;
-    how->on_wait = on_wait;
+    how->on_wait = waiting_on_wait;
     how->on_wait_context = waiting;
     syncguard_error err;
     syncguard_status status =
@@ -361,7 +365,7 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
         snprintf(waiting->slot_key, sizeof waiting->slot_key, "%s",
                  syncguard_lock_key(syncguard_lock_set_at(*set, 0)));
     }
-    return status == SYNCGUARD_OK ? CLI_OK : not_acquired(waiting, status, &err);
+    return status == SYNCGUARD_OK ? CLI_OK : waiting_report_not_acquired(waiting, status, &err);
 }
 
 void cli_key_names(const cli_options *options, char out[CLI_KEY_NAMES_SIZE])

@@ -53,7 +53,7 @@ void cli_watchdog_note_arguments(int argc, char **argv)
 }
 
 /* Cut to the room that the arguments had. Zeros at the end are not shown. */
-static void set_title(const char *title)
+static void watchdog_set_title(const char *title)
 {
     if (arguments.size == 0)
         return;
@@ -62,7 +62,7 @@ static void set_title(const char *title)
     memcpy(arguments.text, title, length < arguments.size ? length : arguments.size - 1);
 }
 
-static void close_all_but(int kept)
+static void watchdog_close_descriptors(int kept)
 {
     long most = sysconf(_SC_OPEN_MAX);
 #if defined(__linux__) && defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
@@ -83,7 +83,7 @@ typedef struct feed {
 } feed;
 
 /* Returns the group to kill when the command is gone; 0: there was no child. */
-static pid_t follow_lease(int pipe_end)
+static pid_t watchdog_follow_lease(int pipe_end)
 {
     feed last = {0, 0};
     int64_t kill_at_ms = NEVER;
@@ -110,12 +110,12 @@ static void watchdog_main(int pipe_end, const char *title, int64_t grace_ms)
 {
     struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
     setsid();
-    close_all_but(pipe_end);
+    watchdog_close_descriptors(pipe_end);
 #ifdef __linux__
     prctl(PR_SET_NAME, "syncguard-watch");
 #endif
-    set_title(title);
-    pid_t group = follow_lease(pipe_end);
+    watchdog_set_title(title);
+    pid_t group = watchdog_follow_lease(pipe_end);
     if (group <= 0)
         _exit(0);
     kill(-group, SIGTERM);

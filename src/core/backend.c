@@ -11,9 +11,9 @@
 
 /* ---- making, sharing and closing ---- */
 
-static void close_now(syncguard_backend *backend);
+static void backend_close_now(syncguard_backend *backend);
 
-static void free_core(struct syncguard_core *core)
+static void core_free(struct syncguard_core *core)
 {
     syncguard_free_secret(core->hash_secret);
     syncguard_free(core->owner);
@@ -21,7 +21,7 @@ static void free_core(struct syncguard_core *core)
 }
 
 /* Strings are copied. */
-static struct syncguard_core *alloc_core(const syncguard_options *options)
+static struct syncguard_core *core_alloc(const syncguard_options *options)
 {
     struct syncguard_core *core = syncguard_calloc(1, sizeof *core);
     if (core == NULL)
@@ -31,7 +31,7 @@ static struct syncguard_core *alloc_core(const syncguard_options *options)
     core->options.hash_secret = core->hash_secret = syncguard_strdup(options->hash_secret);
     if ((options->owner != NULL && core->owner == NULL) ||
         (options->hash_secret != NULL && core->hash_secret == NULL)) {
-        free_core(core);
+        core_free(core);
         return NULL;
     }
     return core;
@@ -39,11 +39,11 @@ static struct syncguard_core *alloc_core(const syncguard_options *options)
 
 /* What init and init_over share. queue is NULL for a backend with a wait queue of its own; store
  * is the op table that watching ends up in. */
-static syncguard_status make_core(syncguard_backend *backend, const syncguard_options *options,
-                                  sg_wait_queue *queue, const syncguard_backend_ops *store,
-                                  syncguard_error *err)
+static syncguard_status core_create(syncguard_backend *backend, const syncguard_options *options,
+                                    sg_wait_queue *queue, const syncguard_backend_ops *store,
+                                    syncguard_error *err)
 {
-    struct syncguard_core *core = alloc_core(options);
+    struct syncguard_core *core = core_alloc(options);
     if (core == NULL)
         return syncguard_fail_memory(err);
     core->wait_queue = queue != NULL ? queue : &core->own_queue;
@@ -62,7 +62,7 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
         goto no_queue;
     if (sg_background_init(&core->background, backend, err) != SYNCGUARD_OK)
         goto no_background;
-    if (sg_heartbeat_init(&core->heartbeat, backend, close_now, err) != SYNCGUARD_OK)
+    if (sg_heartbeat_init(&core->heartbeat, backend, backend_close_now, err) != SYNCGUARD_OK)
         goto no_heartbeat;
     backend->core = core;
     return SYNCGUARD_OK;
@@ -75,7 +75,7 @@ no_queue:
 no_incidents:
     sg_fence_warnings_destroy(&core->fence_warnings);
 no_warnings:
-    free_core(core);
+    core_free(core);
     return syncguard_fail_memory(err);
 }
 
@@ -86,7 +86,7 @@ syncguard_status syncguard_backend_init(syncguard_backend *backend,
 {
     backend->ops = ops;
     backend->capabilities = *capabilities;
-    return make_core(backend, options, NULL, ops, err);
+    return core_create(backend, options, NULL, ops, err);
 }
 
 syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,
@@ -95,7 +95,7 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
     outer->ops = ops;
     outer->capabilities = inner->capabilities;
     syncguard_status status =
-        make_core(outer, &inner->core->options, inner->core->wait_queue, inner->ops, err);
+        core_create(outer, &inner->core->options, inner->core->wait_queue, inner->ops, err);
     if (status == SYNCGUARD_OK) { /* inner may be a decorator itself */
         outer->core->watches = inner->core->watches;
         outer->core->undoes_many = inner->core->undoes_many;
@@ -117,7 +117,7 @@ void syncguard_backend_fini(syncguard_backend *backend)
     sg_wait_queue_destroy(&core->own_queue);
     sg_incidents_destroy(&core->incidents);
     sg_fence_warnings_destroy(&core->fence_warnings);
-    free_core(core);
+    core_free(core);
     backend->core = NULL;
 }
 
@@ -127,7 +127,7 @@ void sg_backend_ref(syncguard_backend *backend)
 }
 
 /* Ends background work while the store can still be reached, then the store. */
-static void close_now(syncguard_backend *backend)
+static void backend_close_now(syncguard_backend *backend)
 {
     struct syncguard_core *core = backend->core;
     if (sg_backend_enter(backend, NULL) == SYNCGUARD_OK) {
@@ -145,7 +145,7 @@ void sg_backend_unref(syncguard_backend *backend)
         return;
     (void)sg_backend_enter(backend, NULL); /* the mutex may be a forked copy */
     if (!sg_lost_locks_close_later(&backend->core->heartbeat.lost))
-        close_now(backend);
+        backend_close_now(backend);
 }
 
 void syncguard_close(syncguard_backend *backend)
@@ -165,7 +165,7 @@ void syncguard_backend_reconnected(syncguard_backend *backend)
 /* ---- fork ---- */
 
 /* Threads of the parent do not exist here, its queues are not ours. */
-static syncguard_status adopt(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status backend_reset_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     struct syncguard_core *core = backend->core;
     sg_heartbeat_forget(&core->heartbeat);
@@ -195,7 +195,7 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
         if (owner == me)
             return SYNCGUARD_OK;
     }
-    syncguard_status status = adopt(backend, err);
+    syncguard_status status = backend_reset_after_fork(backend, err);
     /* On failure the handle stays a stranger's, so that the next call tries again. */
     atomic_store(&core->pid, status == SYNCGUARD_OK ? me : owner);
     return status;

@@ -61,7 +61,7 @@ syncguard_status sg_background_init(sg_background *work, syncguard_backend *back
 
 /* ---- the queues. The mutex is held, but where a task ends with the backend. ---- */
 
-static void free_tasks(sg_background *work)
+static void background_free_tasks(sg_background *work)
 {
     for (int i = 0; i < SG_TASK_QUEUES; i++) {
         while (work->queues[i].first != NULL) {
@@ -73,7 +73,7 @@ static void free_tasks(sg_background *work)
     }
 }
 
-static void push(sg_background *work, sg_task *task)
+static void background_push_task(sg_background *work, sg_task *task)
 {
     int64_t pause = syncguard_backoff_ns(FIRST_PAUSE_NS, task->steps - 1, LONGEST_PAUSE_NS);
     task->due_ns = syncguard_clock_ns() + (task->steps > 0 ? pause : 0);
@@ -86,7 +86,7 @@ static void push(sg_background *work, sg_task *task)
 }
 
 /* The task that is due first, or NULL. */
-static sg_task *next_task(const sg_background *work)
+static sg_task *background_next_task(const sg_background *work)
 {
     sg_task *next = NULL;
     for (int i = 0; i < SG_TASK_QUEUES; i++) {
@@ -98,7 +98,7 @@ static sg_task *next_task(const sg_background *work)
 }
 
 /* Takes a task that next_task has given out of its queue. */
-static void pop(sg_background *work, const sg_task *task)
+static void background_pop_task(sg_background *work, const sg_task *task)
 {
     work->queues[task->steps].first = task->next;
     if (task->next == NULL)
@@ -106,7 +106,7 @@ static void pop(sg_background *work, const sg_task *task)
 }
 
 /* Its time is over. */
-static void drop(sg_background *work, sg_task *task)
+static void task_drop_expired(sg_background *work, sg_task *task)
 {
     if (task->kind == TASK_UNDO)
         sg_counters_undone(work->backend->core->counters, SG_UNDO_EXPIRED);
@@ -114,48 +114,48 @@ static void drop(sg_background *work, sg_task *task)
 }
 
 /* Puts an unfinished task back, unless its time is over. */
-static void put_back(sg_background *work, sg_task *task)
+static void background_requeue_task(sg_background *work, sg_task *task)
 {
     if (syncguard_clock_ns() >= task->until_ns) {
-        drop(work, task);
+        task_drop_expired(work, task);
         return;
     }
     if (task->steps < SG_TASK_QUEUES - 1)
         task->steps++;
-    push(work, task);
+    background_push_task(work, task);
 }
 
 /* The last step falls into the pause after until_ns. One that comes much later, because the store
  * kept the thread waiting for others, would only hold up those behind it: what it is about is dead.
  */
-static bool is_over(const sg_task *task)
+static bool task_is_over(const sg_task *task)
 {
     const int64_t grace = LONGEST_PAUSE_NS + STEP_NS;
     return task->kind != TASK_CLEANUP && task->until_ns < SYNCGUARD_NO_DEADLINE - grace &&
            syncguard_clock_ns() > task->until_ns + grace;
 }
 
-static bool batched(const sg_background *work, const sg_task *task)
+static bool task_is_batchable(const sg_background *work, const sg_task *task)
 {
     return task->kind == TASK_UNDO && !task->single && work->backend->core->undoes_many;
 }
 
 /* Takes out what is due: one task, or as many as go into one batch. */
-static size_t collect(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
+static size_t background_take_due_tasks(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
 {
     int64_t now = syncguard_clock_ns();
     size_t count = 0;
     while (count < SYNCGUARD_BATCH_MAX) {
-        sg_task *task = next_task(work);
-        if (task == NULL || task->due_ns > now || (count > 0 && !batched(work, task)))
+        sg_task *task = background_next_task(work);
+        if (task == NULL || task->due_ns > now || (count > 0 && !task_is_batchable(work, task)))
             break;
-        pop(work, task);
-        if (is_over(task)) {
-            drop(work, task);
+        background_pop_task(work, task);
+        if (task_is_over(task)) {
+            task_drop_expired(work, task);
             continue;
         }
         batch[count++] = task;
-        if (!batched(work, task))
+        if (!task_is_batchable(work, task))
             break;
     }
     return count;
@@ -165,7 +165,7 @@ static size_t collect(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
 
 /* After an attempt whose reply was lost, absent may mean that it freed the key, or made it free
  * early. */
-static bool released_unknowingly(sg_task *task, syncguard_status status)
+static bool task_may_have_released(sg_task *task, syncguard_status status)
 {
     bool freed = status == SYNCGUARD_ABSENT && task->unsure;
     task->unsure = status < SYNCGUARD_OK;
@@ -173,10 +173,10 @@ static bool released_unknowingly(sg_task *task, syncguard_status status)
 }
 
 /* Wakes waiters if the key may have become free; true if it has. */
-static bool note_answer(sg_background *work, sg_task *task, syncguard_status status)
+static bool task_handle_result(sg_background *work, sg_task *task, syncguard_status status)
 {
     struct syncguard_core *core = work->backend->core;
-    if (released_unknowingly(task, status) || status == SYNCGUARD_OK)
+    if (task_may_have_released(task, status) || status == SYNCGUARD_OK)
         sg_wait_queue_released(core->wait_queue, task->key, task->key_length);
     if (status == SYNCGUARD_OK && task->kind == TASK_UNDO)
         sg_counters_undone(core->counters, SG_UNDO_CONFIRMED);
@@ -184,7 +184,8 @@ static bool note_answer(sg_background *work, sg_task *task, syncguard_status sta
 }
 
 /* A failed release goes on, and so does its minimum hold. */
-static bool carry_out_release(sg_background *work, sg_task *task, const syncguard_limits *limits)
+static bool task_run_release_step(sg_background *work, sg_task *task,
+                                  const syncguard_limits *limits)
 {
     syncguard_backend *backend = work->backend;
     syncguard_release_op release = {.lock_id = task->lock_id, .limits = *limits};
@@ -193,17 +194,17 @@ static bool carry_out_release(sg_background *work, sg_task *task, const syncguar
     syncguard_status status;
     if (keep.ttl_ms > 0) {
         status = sg_min_hold_keep(backend, &keep, task->key, task->key_length, NULL);
-        if (released_unknowingly(task, status))
+        if (task_may_have_released(task, status))
             sg_wait_queue_released(backend->core->wait_queue, task->key, task->key_length);
     } else {
         status = backend->ops->release(backend, &release, NULL);
-        (void)note_answer(work, task, status);
+        (void)task_handle_result(work, task, status);
     }
     return status >= SYNCGUARD_OK;
 }
 
 /* One step of a task; true if it is finished. */
-static bool carry_out(sg_background *work, sg_task *task)
+static bool task_run_step(sg_background *work, sg_task *task)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
@@ -212,9 +213,9 @@ static bool carry_out(sg_background *work, sg_task *task)
     case TASK_UNDO:
         status = backend->ops->undo(backend, task->key, task->key_length, task->lock_id,
                                     task->until_ns, &limits, NULL);
-        return note_answer(work, task, status);
+        return task_handle_result(work, task, status);
     case TASK_RELEASE:
-        return carry_out_release(work, task, &limits);
+        return task_run_release_step(work, task, &limits);
     case TASK_CLEANUP:
         break;
     }
@@ -226,7 +227,7 @@ static bool carry_out(sg_background *work, sg_task *task)
 
 /* One step of many acquires that are to be taken back. Those that are finished are freed, and their
  * places emptied. */
-static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
+static void task_run_undo_batch(sg_background *work, sg_task **batch, size_t count)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + BATCH_STEP_NS, work->abort_object};
@@ -238,7 +239,7 @@ static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
     for (size_t i = 0; i < count; i++) {
         syncguard_status status = answered ? items[i].status : SYNCGUARD_E_NETWORK_TIMEOUT;
         batch[i]->single = answered && status < SYNCGUARD_OK;
-        if (note_answer(work, batch[i], status)) {
+        if (task_handle_result(work, batch[i], status)) {
             syncguard_free(batch[i]);
             batch[i] = NULL;
         }
@@ -246,13 +247,13 @@ static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
 }
 
 /* Works off some tasks. Caller holds the mutex, which is let go of meanwhile. */
-static void work_off(sg_background *work, sg_task **batch, size_t count)
+static void background_run_tasks(sg_background *work, sg_task **batch, size_t count)
 {
     work->busy = true;
     pthread_mutex_unlock(&work->mutex);
-    if (batched(work, batch[0])) {
-        carry_out_batch(work, batch, count);
-    } else if (carry_out(work, batch[0])) {
+    if (task_is_batchable(work, batch[0])) {
+        task_run_undo_batch(work, batch, count);
+    } else if (task_run_step(work, batch[0])) {
         syncguard_free(batch[0]);
         batch[0] = NULL;
     }
@@ -260,22 +261,22 @@ static void work_off(sg_background *work, sg_task **batch, size_t count)
     work->busy = false;
     for (size_t i = 0; i < count; i++) {
         if (batch[i] != NULL)
-            put_back(work, batch[i]);
+            background_requeue_task(work, batch[i]);
     }
 }
 
-static void *work_loop(void *argument)
+static void *background_run(void *argument)
 {
     sg_background *work = argument;
     sg_task *batch[SYNCGUARD_BATCH_MAX];
     pthread_mutex_lock(&work->mutex);
     while (!work->stopping) {
-        size_t count = collect(work, batch);
+        size_t count = background_take_due_tasks(work, batch);
         if (count > 0) {
-            work_off(work, batch, count);
+            background_run_tasks(work, batch, count);
             continue;
         }
-        const sg_task *next = next_task(work);
+        const sg_task *next = background_next_task(work);
         if (next == NULL && work->draining)
             syncguard_parker_unpark(&work->idle);
         syncguard_limits limits = {next != NULL ? next->due_ns : SYNCGUARD_NO_DEADLINE, NULL};
@@ -290,7 +291,7 @@ static void *work_loop(void *argument)
 /* ---- adding and ending ---- */
 
 /* Caller holds the mutex. */
-static bool start(sg_background *work)
+static bool background_start_thread(sg_background *work)
 {
     if (work->started)
         return true;
@@ -301,12 +302,12 @@ static bool start(sg_background *work)
     if (work->abort_object == NULL &&
         syncguard_abort_create(&work->abort_object, NULL) != SYNCGUARD_OK)
         return false;
-    work->started = syncguard_thread_start(&work->thread, work_loop, work) == 0;
+    work->started = syncguard_thread_start(&work->thread, background_run, work) == 0;
     return work->started;
 }
 
-static sg_task *new_task(task_kind kind, const char *key, size_t length, const char *lock_id,
-                         int64_t until_ns)
+static sg_task *task_create(task_kind kind, const char *key, size_t length, const char *lock_id,
+                            int64_t until_ns)
 {
     sg_task *task = syncguard_calloc(1, sizeof *task + length + 1);
     if (task == NULL)
@@ -321,14 +322,14 @@ static sg_task *new_task(task_kind kind, const char *key, size_t length, const c
 }
 
 /* Takes the task over; false if it could not be added, or if there is none. */
-static bool add(sg_background *work, sg_task *task)
+static bool background_add_task(sg_background *work, sg_task *task)
 {
     if (task == NULL)
         return false;
     pthread_mutex_lock(&work->mutex);
-    bool added = !work->stopping && start(work);
+    bool added = !work->stopping && background_start_thread(work);
     if (added) {
-        push(work, task);
+        background_push_task(work, task);
         syncguard_parker_unpark(&work->parker);
     }
     pthread_mutex_unlock(&work->mutex);
@@ -338,15 +339,15 @@ static bool add(sg_background *work, sg_task *task)
 }
 
 /* Counted from now: the store may have granted it a moment ago, however long ago it was sent. */
-static int64_t end_of_lease(int64_t ttl_ms)
+static int64_t background_lease_end_ns(int64_t ttl_ms)
 {
     return syncguard_clock_after(syncguard_clock_ns(), ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
 }
 
 void sg_background_undo(sg_background *work, const syncguard_acquire_op *op)
 {
-    if (!add(work,
-             new_task(TASK_UNDO, op->key, op->key_length, op->lock_id, end_of_lease(op->ttl_ms))))
+    if (!background_add_task(work, task_create(TASK_UNDO, op->key, op->key_length, op->lock_id,
+                                               background_lease_end_ns(op->ttl_ms))))
         syncguard_backend_log(work->backend, SYNCGUARD_LOG_WARN,
                               "an acquire of unknown outcome could not be taken back for lack of "
                               "resources; it ends with its TTL");
@@ -355,14 +356,14 @@ void sg_background_undo(sg_background *work, const syncguard_acquire_op *op)
 void sg_background_release(sg_background *work, const syncguard_lock *lock)
 {
     /* No extend was sent later than now, so nothing of the lock is left after the longest TTL. */
-    int64_t until_ns = end_of_lease(atomic_load(&lock->longest_ttl_ms));
+    int64_t until_ns = background_lease_end_ns(atomic_load(&lock->longest_ttl_ms));
     int64_t keep_until_ns = atomic_load(&lock->keep_until_ns);
     if (keep_until_ns > until_ns)
         until_ns = keep_until_ns;
-    sg_task *task = new_task(TASK_RELEASE, lock->key, lock->key_length, lock->lock_id, until_ns);
+    sg_task *task = task_create(TASK_RELEASE, lock->key, lock->key_length, lock->lock_id, until_ns);
     if (task != NULL)
         task->keep_until_ns = keep_until_ns;
-    (void)add(work, task);
+    (void)background_add_task(work, task);
 }
 
 void sg_background_release_again(sg_background *work, const syncguard_lock *lock,
@@ -383,14 +384,14 @@ void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *se
     pthread_mutex_unlock(&work->mutex);
     sg_task *task = NULL;
     if (due)
-        task = new_task(TASK_CLEANUP, seen->key, seen->key_length, seen->dead_lock_id, now);
+        task = task_create(TASK_CLEANUP, seen->key, seen->key_length, seen->dead_lock_id, now);
     if (task != NULL)
         task->expires_at_ms = seen->dead_expires_at_ms;
-    (void)add(work, task);
+    (void)background_add_task(work, task);
 }
 
 /* Waits until the queues are empty or drain_ns are over. */
-static void drain(sg_background *work, int64_t drain_ns)
+static void background_drain(sg_background *work, int64_t drain_ns)
 {
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     int64_t now = syncguard_clock_ns();
@@ -398,7 +399,7 @@ static void drain(sg_background *work, int64_t drain_ns)
         limits.deadline_ns = now + drain_ns;
     pthread_mutex_lock(&work->mutex);
     work->draining = true;
-    bool left = next_task(work) != NULL || work->busy;
+    bool left = background_next_task(work) != NULL || work->busy;
     pthread_mutex_unlock(&work->mutex);
     if (left)
         (void)syncguard_parker_park(&work->idle, &limits, NULL);
@@ -408,7 +409,7 @@ void sg_background_stop(sg_background *work, int64_t drain_ns)
 {
     if (!work->started)
         return;
-    drain(work, drain_ns);
+    background_drain(work, drain_ns);
     pthread_mutex_lock(&work->mutex);
     work->stopping = true;
     pthread_mutex_unlock(&work->mutex);
@@ -418,9 +419,9 @@ void sg_background_stop(sg_background *work, int64_t drain_ns)
     work->started = false;
 }
 
-static void free_all(sg_background *work)
+static void background_free_resources(sg_background *work)
 {
-    free_tasks(work);
+    background_free_tasks(work);
     syncguard_parker_close(&work->parker);
     syncguard_parker_close(&work->idle);
     syncguard_abort_free(work->abort_object);
@@ -429,12 +430,12 @@ static void free_all(sg_background *work)
 void sg_background_destroy(sg_background *work)
 {
     sg_background_stop(work, 0);
-    free_all(work);
+    background_free_resources(work);
     pthread_mutex_destroy(&work->mutex);
 }
 
 void sg_background_forget(sg_background *work)
 {
-    free_all(work);
+    background_free_resources(work);
     (void)sg_background_init(work, work->backend, NULL);
 }

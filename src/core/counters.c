@@ -4,14 +4,14 @@
 
 #include "syncguard/sys/wait.h"
 
-static bool is_on(const sg_counters *counters)
+static bool counters_are_on(const sg_counters *counters)
 {
     return atomic_load_explicit(&counters->on, memory_order_relaxed);
 }
 
-static void increment(const sg_counters *counters, atomic_uint_fast64_t *count)
+static void counters_increment(const sg_counters *counters, atomic_uint_fast64_t *count)
 {
-    if (is_on(counters))
+    if (counters_are_on(counters))
         atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
 }
 
@@ -32,27 +32,27 @@ void sg_counters_reset(sg_counters *counters)
 
 void sg_counters_lost(sg_counters *counters, syncguard_lost_reason reason)
 {
-    increment(counters, &counters->lost[reason]);
+    counters_increment(counters, &counters->lost[reason]);
 }
 
 void sg_counters_renewal(sg_counters *counters, sg_renewal_result result)
 {
-    increment(counters, &counters->renewals[result]);
+    counters_increment(counters, &counters->renewals[result]);
 }
 
 void sg_counters_undone(sg_counters *counters, sg_undo_result result)
 {
-    increment(counters, &counters->undone[result]);
+    counters_increment(counters, &counters->undone[result]);
 }
 
 void sg_counters_reconnect(sg_counters *counters)
 {
-    increment(counters, &counters->reconnects);
+    counters_increment(counters, &counters->reconnects);
 }
 
 void sg_counters_wait(sg_counters *counters, int64_t started_ns, int attempts)
 {
-    if (!is_on(counters))
+    if (!counters_are_on(counters))
         return;
     sg_histogram_observe(&counters->waits, &sg_wait_bounds, syncguard_clock_ns() - started_ns);
     sg_histogram_observe(&counters->attempts, &sg_attempt_bounds, attempts);
@@ -60,7 +60,7 @@ void sg_counters_wait(sg_counters *counters, int64_t started_ns, int attempts)
 
 bool sg_counters_hold_begin(sg_counters *counters)
 {
-    if (!is_on(counters))
+    if (!counters_are_on(counters))
         return false;
     atomic_fetch_add_explicit(&counters->held, 1, memory_order_relaxed);
     return true;

@@ -24,7 +24,7 @@ typedef struct writer {
     bool full;
 } writer;
 
-static void put(writer *w, const char *text)
+static void default_url_put_text(writer *w, const char *text)
 {
     size_t length = strlen(text);
     if (w->full || length >= w->left) {
@@ -37,7 +37,7 @@ static void put(writer *w, const char *text)
 }
 
 /* Escapes what the reader of URLs would take for something else. */
-static void put_path(writer *w, const char *path)
+static void default_url_put_escaped(writer *w, const char *path)
 {
     static const char digits[] = "0123456789ABCDEF";
     char piece[4] = "";
@@ -52,11 +52,11 @@ static void put_path(writer *w, const char *path)
             piece[0] = (char)byte;
             piece[1] = '\0';
         }
-        put(w, piece);
+        default_url_put_text(w, piece);
     }
 }
 
-static const char *folder(const char *name)
+static const char *default_url_env_folder(const char *name)
 {
     const char *value = syncguard_environment(name);
 
@@ -71,44 +71,45 @@ static const char *folder(const char *name)
  * No look into the user database when HOME is missing: it may ask a server on
  * the network, which nothing here could bound.
  */
-static bool put_user_file(writer *w)
+static bool default_url_put_user_db(writer *w)
 {
-    const char *state = folder("XDG_STATE_HOME");
-    const char *home = folder("HOME");
+    const char *state = default_url_env_folder("XDG_STATE_HOME");
+    const char *home = default_url_env_folder("HOME");
     if (state == NULL && home == NULL)
         return false;
     const char *below = state != NULL ? state : home;
     if (strcmp(below, "/") != 0) /* what follows begins with a slash */
-        put_path(w, below);
+        default_url_put_escaped(w, below);
     if (state == NULL)
-        put(w, "/.local/state");
-    put(w, "/syncguard/locks.db");
+        default_url_put_text(w, "/.local/state");
+    default_url_put_text(w, "/syncguard/locks.db");
     return true;
 }
 
 /* ---- configured ---- */
 
-static syncguard_status put_file(writer *w, const char *path, bool pipes, syncguard_error *err)
+static syncguard_status default_url_put_from_file(writer *w, const char *path, bool pipes,
+                                                  syncguard_error *err)
 {
     char line[SYNCGUARD_URL_MAX_BYTES + 1];
     syncguard_status status = sg_url_file_read(path, NULL, pipes, line, sizeof line, err);
     if (status == SYNCGUARD_OK)
-        put(w, line);
+        default_url_put_text(w, line);
     explicit_bzero(line, sizeof line); /* it may hold a password */
     return status;
 }
 
-static syncguard_status put_environment(writer *w, const char *given, syncguard_error *err)
+static syncguard_status default_url_put_from_env(writer *w, const char *given, syncguard_error *err)
 {
     if (*given == '\0')
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "SYNCGUARD_URL is empty; unset it for the default store ('syncguard "
                               "run' empties one with a password unless --export-url is given)");
     if (*given != '@') {
-        put(w, given);
+        default_url_put_text(w, given);
         return SYNCGUARD_OK;
     }
-    syncguard_status status = put_file(w, given + 1, true, err);
+    syncguard_status status = default_url_put_from_file(w, given + 1, true, err);
     if (status == SYNCGUARD_ABSENT)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "SYNCGUARD_URL names the file %s, which does not exist", given + 1);
@@ -117,34 +118,35 @@ static syncguard_status put_environment(writer *w, const char *given, syncguard_
 
 /* The environment, the user's file, the machine's file. ABSENT: nothing is configured. A file that
  * is there but cannot be used is an error: another store would exclude nobody. */
-static syncguard_status put_configured(writer *w, syncguard_error *err)
+static syncguard_status default_url_put_configured(writer *w, syncguard_error *err)
 {
     const char *given = syncguard_privileged() ? NULL : getenv("SYNCGUARD_URL");
-    const char *config = folder("XDG_CONFIG_HOME");
-    const char *home = folder("HOME");
+    const char *config = default_url_env_folder("XDG_CONFIG_HOME");
+    const char *home = default_url_env_folder("HOME");
     if (given != NULL)
-        return put_environment(w, given, err);
+        return default_url_put_from_env(w, given, err);
     char path[PATH_MAX];
     syncguard_status status = SYNCGUARD_ABSENT;
     if (config != NULL || home != NULL) {
         int length = snprintf(path, sizeof path, "%s%s/syncguard/url",
                               config != NULL ? config : home, config != NULL ? "" : "/.config");
         if (length > 0 && (size_t)length < sizeof path)
-            status = put_file(w, path, false, err);
+            status = default_url_put_from_file(w, path, false, err);
     }
-    return status == SYNCGUARD_ABSENT ? put_file(w, SYSTEM_FILE, false, err) : status;
+    return status == SYNCGUARD_ABSENT ? default_url_put_from_file(w, SYSTEM_FILE, false, err)
+                                      : status;
 }
 
 /* ---- both ---- */
 
-static syncguard_status put_embedded(writer *w, syncguard_error *err)
+static syncguard_status default_url_put_embedded(writer *w, syncguard_error *err)
 {
     if (geteuid() == 0) {
-        put(w, "sqlite:" ROOT_FILE);
+        default_url_put_text(w, "sqlite:" ROOT_FILE);
         return SYNCGUARD_OK;
     }
-    put(w, "sqlite:");
-    if (put_user_file(w))
+    default_url_put_text(w, "sqlite:");
+    if (default_url_put_user_db(w))
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "no place for the lock file: SYNCGUARD_URL is not set, and "
@@ -158,10 +160,10 @@ syncguard_status sg_default_url(char *buffer, size_t size, bool *embedded, syncg
     if (buffer == NULL || size == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "no buffer for the URL");
     buffer[0] = '\0';
-    syncguard_status status = put_configured(&w, err);
+    syncguard_status status = default_url_put_configured(&w, err);
     *embedded = status == SYNCGUARD_ABSENT;
     if (*embedded)
-        status = put_embedded(&w, err);
+        status = default_url_put_embedded(&w, err);
     if (status == SYNCGUARD_OK && w.full)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "the default URL does not fit into the buffer");
@@ -184,8 +186,8 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
  */
 syncguard_status sg_default_folders(syncguard_error *err)
 {
-    const char *state = folder("XDG_STATE_HOME");
-    const char *home = folder("HOME");
+    const char *state = default_url_env_folder("XDG_STATE_HOME");
+    const char *home = default_url_env_folder("HOME");
     if (geteuid() == 0 || (state == NULL && home == NULL))
         return SYNCGUARD_OK;
     char path[PATH_MAX];

@@ -9,15 +9,15 @@
 #include "hash.h"
 #include "operations.h"
 
-static syncguard_status check_out(const void *out, syncguard_error *err)
+static syncguard_status diagnostics_require_out(const void *out, syncguard_error *err)
 {
     if (out != NULL)
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the result pointer is NULL");
 }
 
-static void sanitise(const syncguard_backend *backend, const syncguard_record *record,
-                     syncguard_lock_info *info)
+static void lock_info_from_record(const syncguard_backend *backend, const syncguard_record *record,
+                                  syncguard_lock_info *info)
 {
     const char *secret = backend->core->hash_secret;
     memset(info, 0, sizeof *info);
@@ -29,45 +29,45 @@ static void sanitise(const syncguard_backend *backend, const syncguard_record *r
     info->now_ms = record->now_ms;
 }
 
-static void reveal(const syncguard_backend *backend, const syncguard_record *record,
-                   syncguard_lock_info_raw *raw)
+static void lock_info_raw_from_record(const syncguard_backend *backend,
+                                      const syncguard_record *record, syncguard_lock_info_raw *raw)
 {
     memset(raw, 0, sizeof *raw);
-    sanitise(backend, record, &raw->info);
+    lock_info_from_record(backend, record, &raw->info);
     snprintf(raw->key, sizeof raw->key, "%s", record->key);
     snprintf(raw->lock_id, sizeof raw->lock_id, "%s", record->lock_id);
     snprintf(raw->owner, sizeof raw->owner, "%s", record->owner);
 }
 
-static syncguard_status get(syncguard_backend *backend, const char *key, const char *lock_id,
-                            const syncguard_call *call, syncguard_lock_info *info,
-                            syncguard_error *err)
+static syncguard_status lock_info_get(syncguard_backend *backend, const char *key,
+                                      const char *lock_id, const syncguard_call *call,
+                                      syncguard_lock_info *info, syncguard_error *err)
 {
     syncguard_error_clear(err);
-    syncguard_status status = check_out(info, err);
+    syncguard_status status = diagnostics_require_out(info, err);
     if (status != SYNCGUARD_OK)
         return status;
     memset(info, 0, sizeof *info);
     syncguard_record record;
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
-        sanitise(backend, &record, info);
+        lock_info_from_record(backend, &record, info);
     return status;
 }
 
-static syncguard_status get_raw(syncguard_backend *backend, const char *key, const char *lock_id,
-                                const syncguard_call *call, syncguard_lock_info_raw *raw,
-                                syncguard_error *err)
+static syncguard_status lock_info_get_raw(syncguard_backend *backend, const char *key,
+                                          const char *lock_id, const syncguard_call *call,
+                                          syncguard_lock_info_raw *raw, syncguard_error *err)
 {
     syncguard_error_clear(err);
-    syncguard_status status = check_out(raw, err);
+    syncguard_status status = diagnostics_require_out(raw, err);
     if (status != SYNCGUARD_OK)
         return status;
     memset(raw, 0, sizeof *raw);
     syncguard_record record;
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
-        reveal(backend, &record, raw);
+        lock_info_raw_from_record(backend, &record, raw);
     return status;
 }
 
@@ -76,11 +76,11 @@ syncguard_status syncguard_get_by_key(syncguard_backend *backend, const char *ke
                                       syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return get(backend, key, NULL, call, info, err);
+    return lock_info_get(backend, key, NULL, call, info, err);
 }
 
 /* A NULL id must not be taken for a lookup by key. */
-static const char *id_or_empty(const char *lock_id)
+static const char *diagnostics_id_or_empty(const char *lock_id)
 {
     return lock_id != NULL ? lock_id : "";
 }
@@ -90,7 +90,7 @@ syncguard_status syncguard_get_by_id(syncguard_backend *backend, const char *loc
                                      syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return get(backend, NULL, id_or_empty(lock_id), call, info, err);
+    return lock_info_get(backend, NULL, diagnostics_id_or_empty(lock_id), call, info, err);
 }
 
 syncguard_status syncguard_get_by_key_raw(syncguard_backend *backend, const char *key,
@@ -98,7 +98,7 @@ syncguard_status syncguard_get_by_key_raw(syncguard_backend *backend, const char
                                           syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return get_raw(backend, key, NULL, call, info, err);
+    return lock_info_get_raw(backend, key, NULL, call, info, err);
 }
 
 syncguard_status syncguard_get_by_id_raw(syncguard_backend *backend, const char *lock_id,
@@ -106,7 +106,7 @@ syncguard_status syncguard_get_by_id_raw(syncguard_backend *backend, const char 
                                          syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return get_raw(backend, NULL, id_or_empty(lock_id), call, info, err);
+    return lock_info_get_raw(backend, NULL, diagnostics_id_or_empty(lock_id), call, info, err);
 }
 
 syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
@@ -114,12 +114,12 @@ syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
 {
     SYNCGUARD_NO_CANCEL;
     syncguard_error_clear(err);
-    syncguard_status status = check_out(owned, err);
+    syncguard_status status = diagnostics_require_out(owned, err);
     if (status != SYNCGUARD_OK)
         return status;
     *owned = false;
     syncguard_record record;
-    status = sg_lookup(backend, NULL, id_or_empty(lock_id), call, &record, err);
+    status = sg_lookup(backend, NULL, diagnostics_id_or_empty(lock_id), call, &record, err);
     if (status < SYNCGUARD_OK)
         return status;
     *owned = status == SYNCGUARD_OK;
@@ -133,19 +133,19 @@ typedef struct list_call {
     void *context;
 } list_call;
 
-static bool show(void *context, const syncguard_record *record)
+static bool list_call_report(void *context, const syncguard_record *record)
 {
     const list_call *list = context;
     syncguard_lock_info info;
-    sanitise(list->backend, record, &info);
+    lock_info_from_record(list->backend, record, &info);
     return list->fn(list->context, &info);
 }
 
-static bool show_raw(void *context, const syncguard_record *record)
+static bool list_call_report_raw(void *context, const syncguard_record *record)
 {
     const list_call *list = context;
     syncguard_lock_info_raw raw;
-    reveal(list->backend, record, &raw);
+    lock_info_raw_from_record(list->backend, record, &raw);
     return list->raw_fn(list->context, &raw);
 }
 
@@ -157,7 +157,7 @@ syncguard_status syncguard_list(syncguard_backend *backend, const syncguard_call
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
-    return sg_list(backend, call, show, &list, err);
+    return sg_list(backend, call, list_call_report, &list, err);
 }
 
 syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_call *call,
@@ -168,7 +168,7 @@ syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
-    return sg_list(backend, call, show_raw, &list, err);
+    return sg_list(backend, call, list_call_report_raw, &list, err);
 }
 
 /* ---- prune ---- */
@@ -183,7 +183,7 @@ typedef struct prune_call {
 } prune_call;
 
 /* What was renewed or taken over since it was read stays: cleanup compares id and expiry. */
-static bool prune_one(void *context, const syncguard_record *record)
+static bool prune_call_handle_record(void *context, const syncguard_record *record)
 {
     prune_call *prune = context;
     syncguard_cleanup_op op = {
@@ -200,7 +200,7 @@ static bool prune_one(void *context, const syncguard_record *record)
     if (status != SYNCGUARD_OK || prune->fn == NULL)
         return status >= 0;
     syncguard_lock_info_raw raw;
-    reveal(prune->backend, record, &raw);
+    lock_info_raw_from_record(prune->backend, record, &raw);
     return prune->fn(prune->context, &raw);
 }
 
@@ -214,7 +214,7 @@ syncguard_status syncguard_prune(syncguard_backend *backend, const syncguard_cal
     syncguard_error_clear(&prune.failure);
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
-    syncguard_status status = sg_list_expired(backend, call, prune_one, &prune, err);
+    syncguard_status status = sg_list_expired(backend, call, prune_call_handle_record, &prune, err);
     if (status != SYNCGUARD_OK || prune.failure.code >= 0)
         return status;
     if (err != NULL)

@@ -48,7 +48,7 @@ const char *syncguard_errno_text(int error)
 }
 
 /* Length of text without the incomplete UTF-8 sequence that cutting may have left at its end. */
-static size_t whole_characters(const char *text, size_t length)
+static size_t error_whole_utf8_length(const char *text, size_t length)
 {
     size_t start = length;
     while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
@@ -61,11 +61,11 @@ static size_t whole_characters(const char *text, size_t length)
 }
 
 /* Copies with control characters replaced, cut to fit size. */
-static void put_line(char *out, size_t size, const char *text)
+static void error_copy_printable(char *out, size_t size, const char *text)
 {
     size_t length = strnlen(text, size);
     if (length == size)
-        length = whole_characters(text, size - 1);
+        length = error_whole_utf8_length(text, size - 1);
     for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)text[i];
         out[i] = byte < 0x20 || byte == 0x7F ? '?' : text[i];
@@ -88,11 +88,11 @@ syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status, c
         message[0] = '\0';
     va_end(arguments);
     if (native != NULL)
-        put_line(code, sizeof code, native);
+        error_copy_printable(code, sizeof code, native);
     err->code = status;
     memcpy(err->native, code, sizeof err->native);
     err->key_hash[0] = '\0';
-    put_line(err->message, sizeof err->message, message);
+    error_copy_printable(err->message, sizeof err->message, message);
     return status;
 }
 

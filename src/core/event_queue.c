@@ -51,7 +51,7 @@ struct sg_event_queue {
     atomic_uint_fast64_t dropped;
 };
 
-static void queue_free(sg_event_queue *queue)
+static void event_queue_free(sg_event_queue *queue)
 {
     pthread_cond_destroy(&queue->filled);
     pthread_mutex_destroy(&queue->mutex);
@@ -59,7 +59,7 @@ static void queue_free(sg_event_queue *queue)
     syncguard_free(queue);
 }
 
-static void deliver(const sg_event_queue *queue, const slot *taken)
+static void event_queue_deliver(const sg_event_queue *queue, const slot *taken)
 {
     syncguard_event event;
     memset(&event, 0, sizeof event);
@@ -83,7 +83,7 @@ static void deliver(const sg_event_queue *queue, const slot *taken)
 }
 
 /* With the mutex held: waits for an event and copies it. False when the queue is to end. */
-static bool take(sg_event_queue *queue, slot *taken)
+static bool event_queue_take(sg_event_queue *queue, slot *taken)
 {
     while (queue->count == 0 && !queue->stopping)
         pthread_cond_wait(&queue->filled, &queue->mutex);
@@ -98,14 +98,14 @@ static bool take(sg_event_queue *queue, slot *taken)
     return true;
 }
 
-static void *run(void *argument)
+static void *event_queue_run(void *argument)
 {
     sg_event_queue *queue = argument;
     pthread_mutex_lock(&queue->mutex);
     slot taken;
-    while (take(queue, &taken)) {
+    while (event_queue_take(queue, &taken)) {
         pthread_mutex_unlock(&queue->mutex);
-        deliver(queue, &taken);
+        event_queue_deliver(queue, &taken);
         pthread_mutex_lock(&queue->mutex);
     }
     atomic_fetch_add_explicit(&queue->dropped, queue->count, memory_order_relaxed);
@@ -113,14 +113,14 @@ static void *run(void *argument)
     bool abandoned = queue->abandoned;
     pthread_mutex_unlock(&queue->mutex);
     if (abandoned)
-        queue_free(queue);
+        event_queue_free(queue);
     return NULL;
 }
 
-static syncguard_status start_thread(sg_event_queue *queue, syncguard_error *err)
+static syncguard_status event_queue_start_thread(sg_event_queue *queue, syncguard_error *err)
 {
     syncguard_status status =
-        sg_thread_start(&queue->thread, run, queue, "deliver telemetry events", err);
+        sg_thread_start(&queue->thread, event_queue_run, queue, "deliver telemetry events", err);
     if (status == SYNCGUARD_OK) /* else the thread is still another process's */
         queue->pid = getpid();
     return status;
@@ -150,18 +150,18 @@ syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
         status = syncguard_fail_memory(err);
         goto out;
     }
-    status = start_thread(queue, err);
+    status = event_queue_start_thread(queue, err);
     if (status != SYNCGUARD_OK)
         goto out;
     *out = queue;
     queue = NULL;
 out:
     if (queue != NULL)
-        queue_free(queue);
+        event_queue_free(queue);
     return status;
 }
 
-static void fill(slot *into, const sg_observation *seen)
+static void event_slot_fill(slot *into, const sg_observation *seen)
 {
     into->type = seen->type;
     into->ok = seen->ok;
@@ -184,7 +184,7 @@ void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen)
     pthread_mutex_lock(&queue->mutex);
     bool stored = false;
     if (queue->count < queue->length && !queue->stopping) {
-        fill(&queue->slots[(queue->head + queue->count) % queue->length], seen);
+        event_slot_fill(&queue->slots[(queue->head + queue->count) % queue->length], seen);
         queue->count++;
         stored = true;
     }
@@ -211,7 +211,7 @@ syncguard_status sg_event_queue_after_fork(sg_event_queue *queue, syncguard_erro
     queue->count = 0;
     queue->stopping = false;
     atomic_store(&queue->dropped, 0);
-    return start_thread(queue, err);
+    return event_queue_start_thread(queue, err);
 }
 
 void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
@@ -238,5 +238,5 @@ void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
     }
     pthread_cond_signal(&queue->filled);
     pthread_join(thread, NULL);
-    queue_free(queue);
+    event_queue_free(queue);
 }

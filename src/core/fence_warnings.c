@@ -36,7 +36,7 @@ void sg_fence_warnings_forget(sg_fence_warnings *warnings)
     (void)pthread_mutex_init(&warnings->mutex, NULL);
 }
 
-static struct sg_fence_warning *add(sg_fence_warnings *warnings)
+static struct sg_fence_warning *fence_warnings_add(sg_fence_warnings *warnings)
 {
     struct sg_fence_warning *warning = syncguard_calloc(1, sizeof *warning);
     if (warning != NULL) {
@@ -49,8 +49,8 @@ static struct sg_fence_warning *add(sg_fence_warnings *warnings)
 
 /* The entry of a key. A full table gives the entry of another key whose minute is over; NULL if
  * there is none. Caller holds the mutex. */
-static struct sg_fence_warning *find_or_add(sg_fence_warnings *warnings, const char *hash,
-                                            int64_t now)
+static struct sg_fence_warning *fence_warnings_find_or_add(sg_fence_warnings *warnings,
+                                                           const char *hash, int64_t now)
 {
     struct sg_fence_warning *warning = warnings->first, *over = NULL;
     while (warning != NULL && strcmp(warning->key_hash, hash) != 0) {
@@ -61,7 +61,7 @@ static struct sg_fence_warning *find_or_add(sg_fence_warnings *warnings, const c
     if (warning != NULL)
         return warning;
     if (over == NULL && warnings->count < KEYS_MAX)
-        over = add(warnings);
+        over = fence_warnings_add(warnings);
     if (over != NULL)
         memcpy(over->key_hash, hash, SYNCGUARD_HASH_SIZE);
     return over;
@@ -76,7 +76,7 @@ void sg_fence_warnings_log(sg_fence_warnings *warnings, syncguard_backend *backe
     if (core->options.log == NULL || !sg_hash_text(core->hash_secret, key, length, hash))
         return;
     pthread_mutex_lock(&warnings->mutex);
-    struct sg_fence_warning *warning = find_or_add(warnings, hash, now);
+    struct sg_fence_warning *warning = fence_warnings_find_or_add(warnings, hash, now);
     bool due = warning != NULL && now >= warning->next_ns;
     if (due)
         warning->next_ns = now + PAUSE_NS;

@@ -73,7 +73,7 @@ void syncguard_report_no_replica_clock(const syncguard_findings *to, const char 
 }
 
 /* 127.0.0.0/8. A name such as "127.example.com" may belong to any machine. */
-static bool is_loopback_v4(const char *host)
+static bool host_is_loopback_v4(const char *host)
 {
     struct in_addr address;
     return inet_pton(AF_INET, host, &address) == 1 &&
@@ -83,8 +83,8 @@ static bool is_loopback_v4(const char *host)
 bool syncguard_host_is_local(const char *host)
 {
     return host == NULL || *host == '\0' || *host == '/' || *host == '@' ||
-           strcasecmp(host, "localhost") == 0 || is_loopback_v4(host) || strcmp(host, "::1") == 0 ||
-           strcmp(host, "[::1]") == 0;
+           strcasecmp(host, "localhost") == 0 || host_is_loopback_v4(host) ||
+           strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0;
 }
 
 void syncguard_report_tls(const syncguard_findings *to, const char *host, bool encrypted,

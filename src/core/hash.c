@@ -16,7 +16,7 @@ typedef struct sums {
     uint32_t word[3];
 } sums;
 
-static void add_unit(sums *s, uint32_t unit)
+static void hash_sums_add_unit(sums *s, uint32_t unit)
 {
     s->word[0] = 31u * s->word[0] + unit;
     s->word[1] = 127u * s->word[1] + 3u * unit;
@@ -25,7 +25,7 @@ static void add_unit(sums *s, uint32_t unit)
 
 static const char digits[] = "0123456789abcdef";
 
-static void put_hex(const sums *s, char out[SYNCGUARD_HASH_SIZE])
+static void hash_sums_put_hex(const sums *s, char out[SYNCGUARD_HASH_SIZE])
 {
     for (int i = 0; i < SYNCGUARD_HASH_CHARS; i++)
         out[i] = digits[(s->word[i / 8] >> (28 - 4 * (i % 8))) & 15];
@@ -40,19 +40,19 @@ void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
     size_t step;
     while (at < length && (step = sg_utf8_next(text + at, length - at, &c)) > 0) {
         if (c >= 0x10000) {
-            add_unit(&s, 0xD800u + (((uint32_t)c - 0x10000u) >> 10));
-            add_unit(&s, 0xDC00u + (((uint32_t)c - 0x10000u) & 0x3FFu));
+            hash_sums_add_unit(&s, 0xD800u + (((uint32_t)c - 0x10000u) >> 10));
+            hash_sums_add_unit(&s, 0xDC00u + (((uint32_t)c - 0x10000u) & 0x3FFu));
         } else {
-            add_unit(&s, (uint32_t)c);
+            hash_sums_add_unit(&s, (uint32_t)c);
         }
         at += step;
     }
-    put_hex(&s, out);
+    hash_sums_put_hex(&s, out);
 }
 
 /* One of the two nested digests of HMAC. */
-static void digest(const uint8_t key[SHA256_BLOCK_LENGTH], uint8_t pad, const void *data,
-                   size_t length, uint8_t sum[SHA256_DIGEST_LENGTH])
+static void hmac_digest_with_pad(const uint8_t key[SHA256_BLOCK_LENGTH], uint8_t pad,
+                                 const void *data, size_t length, uint8_t sum[SHA256_DIGEST_LENGTH])
 {
     uint8_t block[SHA256_BLOCK_LENGTH];
     for (size_t i = 0; i < sizeof block; i++)
@@ -77,12 +77,12 @@ void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, 
         memcpy(key, secret, secret_length);
     }
     uint8_t inner[SHA256_DIGEST_LENGTH];
-    digest(key, 0x36, data, length, inner);
-    digest(key, 0x5C, inner, sizeof inner, sum);
+    hmac_digest_with_pad(key, 0x36, data, length, inner);
+    hmac_digest_with_pad(key, 0x5C, inner, sizeof inner, sum);
 }
 
-static void hash_with(const char *secret, const char *text, size_t length,
-                      char out[SYNCGUARD_HASH_SIZE])
+static void hash_nfc_with_secret(const char *secret, const char *text, size_t length,
+                                 char out[SYNCGUARD_HASH_SIZE])
 {
     if (secret == NULL) {
         sg_hash_nfc(text, length, out);
@@ -102,14 +102,14 @@ bool sg_hash_text(const char *secret, const char *text, size_t length,
     if (text == NULL || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return false;
     if (sg_nfc_is_plain(text, length)) {
-        hash_with(secret, text, length, out);
+        hash_nfc_with_secret(secret, text, length, out);
         return true;
     }
     char *nfc = NULL;
     size_t nfc_length = 0;
     if (sg_nfc_alloc(text, length, &nfc, &nfc_length) != SG_NFC_OK)
         return false;
-    hash_with(secret, nfc, nfc_length, out);
+    hash_nfc_with_secret(secret, nfc, nfc_length, out);
     syncguard_free(nfc);
     return true;
 }

@@ -34,7 +34,8 @@
 #define MOST_ALONE 4
 
 /* Caller holds the mutex. */
-static void enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_lock *lock)
+static void heartbeat_enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue,
+                              syncguard_lock *lock)
 {
     sg_renewal_queue_push(queue, lock);
     sg_lost_locks_watch(&heartbeat->lost, lock);
@@ -42,7 +43,7 @@ static void enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_
 
 /* When to renew a lock that was confirmed just now. If all are being renewed since that was sent,
  * the former server may have confirmed it. Caller holds the mutex. */
-static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
+static void heartbeat_schedule_lock(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     sg_renewal_schedule(lock);
     if (lock->confirmed_ns < heartbeat->all_begun_ns && lock->next_ns > heartbeat->all_begun_ns)
@@ -52,7 +53,7 @@ static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 /* ---- another server ---- */
 
 /* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
-static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
+static void heartbeat_schedule_all(sg_heartbeat *heartbeat, int64_t now)
 {
     int64_t earliest =
         heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS +
@@ -65,39 +66,39 @@ static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
     if (outer == NULL)
         return;
     pthread_mutex_lock(&outer->mutex);
-    ask_for_all(outer, now);
+    heartbeat_schedule_all(outer, now);
     pthread_mutex_unlock(&outer->mutex);
 }
 
 void sg_heartbeat_renew_all(sg_heartbeat *heartbeat)
 {
     pthread_mutex_lock(&heartbeat->mutex);
-    ask_for_all(heartbeat, syncguard_clock_ns());
+    heartbeat_schedule_all(heartbeat, syncguard_clock_ns());
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
 /* Only a clock of somebody else says something about the server. Caller holds the mutex. */
-static void note_time(sg_heartbeat *heartbeat, int64_t sent_ns, int64_t expires_at_ms,
-                      int64_t ttl_ms)
+static void heartbeat_note_time_locked(sg_heartbeat *heartbeat, int64_t sent_ns,
+                                       int64_t expires_at_ms, int64_t ttl_ms)
 {
     const syncguard_capabilities *store = &heartbeat->backend->capabilities;
     int64_t now = syncguard_clock_ns();
     if (store->is_shared && store->time_authority == SYNCGUARD_TIME_SERVER &&
         expires_at_ms > ttl_ms &&
         sg_server_clock_jumped(&heartbeat->clock, sent_ns, now, expires_at_ms - ttl_ms))
-        ask_for_all(heartbeat, now);
+        heartbeat_schedule_all(heartbeat, now);
 }
 
 void sg_heartbeat_note_time(sg_heartbeat *heartbeat, int64_t sent_ns, int64_t expires_at_ms,
                             int64_t ttl_ms)
 {
     pthread_mutex_lock(&heartbeat->mutex);
-    note_time(heartbeat, sent_ns, expires_at_ms, ttl_ms);
+    heartbeat_note_time_locked(heartbeat, sent_ns, expires_at_ms, ttl_ms);
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
 /* Caller holds the mutex. */
-static void begin_all(sg_heartbeat *heartbeat)
+static void heartbeat_begin_all_if_due(sg_heartbeat *heartbeat)
 {
     int64_t now = syncguard_clock_ns();
     if (now < heartbeat->all_due_ns)
@@ -107,7 +108,7 @@ static void begin_all(sg_heartbeat *heartbeat)
     sg_renewal_queue_move_all(&heartbeat->batch, &heartbeat->early);
 }
 
-static bool checks_connections(const sg_renewer *renewer)
+static bool renewer_checks_connections(const sg_renewer *renewer)
 {
     const sg_heartbeat *heartbeat = renewer->heartbeat;
     return renewer == &heartbeat->batch_renewer && heartbeat->batch.count > 0 &&
@@ -115,17 +116,17 @@ static bool checks_connections(const sg_renewer *renewer)
 }
 
 /* Whether it is time to check the connections that no request uses. Caller holds the mutex. */
-static bool is_check_due(sg_renewer *renewer)
+static bool renewer_claim_due_check(sg_renewer *renewer)
 {
     int64_t now = syncguard_clock_ns();
-    if (!checks_connections(renewer) || now < renewer->heartbeat->check_ns)
+    if (!renewer_checks_connections(renewer) || now < renewer->heartbeat->check_ns)
         return false;
     renewer->heartbeat->check_ns = now + CHECK_PAUSE_NS;
     return true;
 }
 
 /* No mutex is held. */
-static void check_connections(sg_heartbeat *heartbeat)
+static void heartbeat_check_connections(sg_heartbeat *heartbeat)
 {
     syncguard_backend *backend = heartbeat->backend;
     if (backend->ops->connection_ended(backend))
@@ -140,8 +141,8 @@ static void check_connections(sg_heartbeat *heartbeat)
  * A lock whose lease is over is lost; one that its owner is just using comes again a moment later.
  * There are count in batch already, and it has space for most. Caller holds the mutex.
  */
-static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_lock **batch,
-                           size_t count, size_t most)
+static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue,
+                                     syncguard_lock **batch, size_t count, size_t most)
 {
     bool early = queue == &heartbeat->early;
     int64_t now = syncguard_clock_ns();
@@ -169,7 +170,7 @@ static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syn
     return count;
 }
 
-static bool is_single(const sg_renewer *renewer)
+static bool renewer_is_single(const sg_renewer *renewer)
 {
     return renewer == &renewer->heartbeat->single_renewer;
 }
@@ -177,7 +178,7 @@ static bool is_single(const sg_renewer *renewer)
 /* Many that are undecided are likely those of a batch that was given up while the store was busy
  * with it: they go in a batch again until few are left. But the store may leave them undecided
  * because it answers for each lock alone only. Caller holds the mutex. */
-static size_t collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
+static size_t heartbeat_collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
 {
     sg_renewer *renewer = &heartbeat->single_renewer;
     bool many = heartbeat->single.count > MOST_ALONE;
@@ -186,13 +187,13 @@ static size_t collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
         renewer->next_alone = 1;
     }
     bool together = many && renewer->alone == 0 && heartbeat->backend->ops->extend_many != NULL;
-    return collect_from(heartbeat, &heartbeat->single, batch, 0,
-                        together ? SYNCGUARD_BATCH_MAX : 1);
+    return heartbeat_collect_from(heartbeat, &heartbeat->single, batch, 0,
+                                  together ? SYNCGUARD_BATCH_MAX : 1);
 }
 
 /* After an answer to count locks: whether some may be tried together again. Caller holds the mutex.
  */
-static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
+static void renewer_note_decided(sg_renewer *renewer, size_t count, size_t decided)
 {
     bool together = count > 1;
     if ((together ? decided > 0 : decided == 0) != 0) {
@@ -208,7 +209,7 @@ static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
 }
 
 /* Caller holds the mutex. */
-static void move_due_from_early(sg_heartbeat *heartbeat)
+static void heartbeat_move_due_from_early(sg_heartbeat *heartbeat)
 {
     int64_t now = syncguard_clock_ns();
     while (sg_renewal_queue_next_ns(&heartbeat->early) <= now) {
@@ -220,23 +221,24 @@ static void move_due_from_early(sg_heartbeat *heartbeat)
 
 /* Those whose last request failed have the least time left, whatever has become due meanwhile;
  * those that are not due have the most. Caller holds the mutex. */
-static size_t collect(sg_renewer *renewer, syncguard_lock **batch)
+static size_t renewer_collect(sg_renewer *renewer, syncguard_lock **batch)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
-    if (is_single(renewer))
-        return collect_single(heartbeat, batch);
-    move_due_from_early(heartbeat);
-    size_t count = collect_from(heartbeat, &heartbeat->retry, batch, 0, SYNCGUARD_BATCH_MAX);
-    count = collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
-    return collect_from(heartbeat, &heartbeat->early, batch, count, SYNCGUARD_BATCH_MAX);
+    if (renewer_is_single(renewer))
+        return heartbeat_collect_single(heartbeat, batch);
+    heartbeat_move_due_from_early(heartbeat);
+    size_t count =
+        heartbeat_collect_from(heartbeat, &heartbeat->retry, batch, 0, SYNCGUARD_BATCH_MAX);
+    count = heartbeat_collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
+    return heartbeat_collect_from(heartbeat, &heartbeat->early, batch, count, SYNCGUARD_BATCH_MAX);
 }
 
 /* When a renewer has to collect again. Caller holds the mutex. */
-static int64_t next_ns(const sg_renewer *renewer)
+static int64_t renewer_next_ns(const sg_renewer *renewer)
 {
     const sg_heartbeat *heartbeat = renewer->heartbeat;
     int64_t next = sg_renewal_queue_next_ns(renewer->queue);
-    if (is_single(renewer))
+    if (renewer_is_single(renewer))
         return next;
     if (heartbeat->early.count > 0)
         return 0;
@@ -245,7 +247,8 @@ static int64_t next_ns(const sg_renewer *renewer)
         next = retry;
     if (heartbeat->all_due_ns < next)
         next = heartbeat->all_due_ns;
-    return checks_connections(renewer) && heartbeat->check_ns < next ? heartbeat->check_ns : next;
+    return renewer_checks_connections(renewer) && heartbeat->check_ns < next ? heartbeat->check_ns
+                                                                             : next;
 }
 
 /* When the first lease of a request ends. */
@@ -254,7 +257,7 @@ typedef struct earliest_end {
     int64_t to_renew; /* without those that no renewal makes longer, unless all are such */
 } earliest_end;
 
-static earliest_end find_earliest_end(syncguard_lock *const *batch, size_t count)
+static earliest_end earliest_end_find(syncguard_lock *const *batch, size_t count)
 {
     earliest_end ends = {SYNCGUARD_NO_DEADLINE, SYNCGUARD_NO_DEADLINE};
     for (size_t i = 0; i < count; i++) {
@@ -272,7 +275,7 @@ static earliest_end find_earliest_end(syncguard_lock *const *batch, size_t count
 /* A request takes at most half of the time that is left, and no longer than any other operation:
  * if it hangs on a connection that is dead, there must be time for another one. Locks that are
  * tried one by one share that time. */
-static int64_t request_end(const sg_renewer *renewer, int64_t now, const earliest_end *ends)
+static int64_t renewer_request_end(const sg_renewer *renewer, int64_t now, const earliest_end *ends)
 {
     int64_t timeout_ms = renewer->heartbeat->backend->core->options.timeout_ms;
     int64_t end = syncguard_clock_after(now, timeout_ms);
@@ -286,13 +289,13 @@ static int64_t request_end(const sg_renewer *renewer, int64_t now, const earlies
 }
 
 /* False if the request as a whole failed; then err says why. */
-static bool send(const sg_renewer *renewer, syncguard_extend_op *items, size_t count,
-                 const earliest_end *ends, syncguard_error *err)
+static bool renewer_send_extends(const sg_renewer *renewer, syncguard_extend_op *items,
+                                 size_t count, const earliest_end *ends, syncguard_error *err)
 {
     syncguard_backend *backend = renewer->heartbeat->backend;
     int64_t now = syncguard_clock_ns();
-    syncguard_limits limits = {request_end(renewer, now, ends), renewer->abort_object};
-    bool alone = is_single(renewer) && count == 1;
+    syncguard_limits limits = {renewer_request_end(renewer, now, ends), renewer->abort_object};
+    bool alone = renewer_is_single(renewer) && count == 1;
     bool answered = false;
     for (size_t i = 0; i < count; i++) {
         items[i].limits = limits;
@@ -313,26 +316,30 @@ static bool send(const sg_renewer *renewer, syncguard_extend_op *items, size_t c
     return answered;
 }
 
-static syncguard_status start_renewer(sg_renewer *renewer, syncguard_error *err);
+static syncguard_status renewer_start(sg_renewer *renewer, syncguard_error *err);
 
 /* The renewal failed, or was left undecided in an answer. */
-static void try_later(sg_renewer *renewer, syncguard_lock *lock, int64_t sent_ns, bool answered)
+static void renewer_retry_later(sg_renewer *renewer, syncguard_lock *lock, int64_t sent_ns,
+                                bool answered)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
-    bool single = answered && start_renewer(&heartbeat->single_renewer, NULL) == SYNCGUARD_OK;
+    bool single = answered && renewer_start(&heartbeat->single_renewer, NULL) == SYNCGUARD_OK;
     sg_renewal_schedule_retry(lock, sent_ns);
-    enqueue(heartbeat, single || is_single(renewer) ? &heartbeat->single : &heartbeat->retry, lock);
+    heartbeat_enqueue(heartbeat,
+                      single || renewer_is_single(renewer) ? &heartbeat->single : &heartbeat->retry,
+                      lock);
     if (single)
         syncguard_parker_unpark(&heartbeat->single_renewer.parker);
 }
 
 /* What the answer means for the lock. Caller holds the mutex and the claim. */
-static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_extend_op *item,
-                     bool answered)
+static void renewer_apply_result(sg_renewer *renewer, syncguard_lock *lock,
+                                 const syncguard_extend_op *item, bool answered)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     if (item->status == SYNCGUARD_OK)
-        note_time(heartbeat, item->first_sent_ns, item->expires_at_ms, item->ttl_ms);
+        heartbeat_note_time_locked(heartbeat, item->first_sent_ns, item->expires_at_ms,
+                                   item->ttl_ms);
     if (atomic_load(&lock->released)) { /* its release waits in the background, or was done there */
         sg_background_release_again(&heartbeat->backend->core->background, lock, item->status);
         return;
@@ -342,40 +349,40 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
         sg_lost_locks_push(&heartbeat->lost, lock);
     } else if (item->status != SYNCGUARD_OK) {
         (void)sg_lock_note_unresolved(lock, item); /* limits later extends, not this lease */
-        try_later(renewer, lock, item->first_sent_ns, answered);
+        renewer_retry_later(renewer, lock, item->first_sent_ns, answered);
     } else if (!sg_lock_renewed(lock, item)) { /* lost is final */
         sg_background_release(&heartbeat->backend->core->background, lock);
         sg_lost_locks_push(&heartbeat->lost, lock);
     } else {
-        schedule(heartbeat, lock);
-        enqueue(heartbeat, &heartbeat->batch, lock);
-        if (is_single(renewer))
+        heartbeat_schedule_lock(heartbeat, lock);
+        heartbeat_enqueue(heartbeat, &heartbeat->batch, lock);
+        if (renewer_is_single(renewer))
             syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     }
 }
 
-static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
+static void renewer_renew_batch(sg_renewer *renewer, syncguard_lock **batch, size_t count)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     syncguard_extend_op items[SYNCGUARD_BATCH_MAX];
-    earliest_end ends = find_earliest_end(batch, count);
+    earliest_end ends = earliest_end_find(batch, count);
     for (size_t i = 0; i < count; i++)
         items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
                                          .ttl_ms = sg_lock_renewal_ttl_ms(batch[i])};
     int64_t begun = syncguard_clock_ns();
     syncguard_error error;
     syncguard_error_clear(&error);
-    bool answered = send(renewer, items, count, &ends, &error);
+    bool answered = renewer_send_extends(renewer, items, count, &ends, &error);
     sg_incidents_renewed(heartbeat->backend, items, count, begun, &error);
     size_t decided = 0;
     pthread_mutex_lock(&heartbeat->mutex);
     for (size_t i = 0; i < count; i++) {
         decided += items[i].status >= SYNCGUARD_OK;
-        conclude(renewer, batch[i], &items[i], answered);
+        renewer_apply_result(renewer, batch[i], &items[i], answered);
         sg_lock_unclaim(batch[i]);
     }
-    if (is_single(renewer) && (answered || count == 1))
-        note_decided(renewer, count, decided);
+    if (renewer_is_single(renewer) && (answered || count == 1))
+        renewer_note_decided(renewer, count, decided);
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
@@ -389,7 +396,7 @@ void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
-static void *renew_loop(void *argument)
+static void *renewer_run(void *argument)
 {
     sg_renewer *renewer = argument;
     sg_heartbeat *heartbeat = renewer->heartbeat;
@@ -397,19 +404,19 @@ static void *renew_loop(void *argument)
     syncguard_lock *batch[SYNCGUARD_BATCH_MAX];
     while (!heartbeat->stopping) {
         sg_abort_reset(renewer->abort_object); /* it may have been interrupted */
-        if (!is_single(renewer))
-            begin_all(heartbeat);
-        size_t count = collect(renewer, batch);
-        bool alone = is_single(renewer) && count == 1;
+        if (!renewer_is_single(renewer))
+            heartbeat_begin_all_if_due(heartbeat);
+        size_t count = renewer_collect(renewer, batch);
+        bool alone = renewer_is_single(renewer) && count == 1;
         renewer->turns = alone ? (int64_t)heartbeat->single.count + 1 : 1;
-        bool check = count == 0 && is_check_due(renewer);
-        syncguard_limits limits = {next_ns(renewer), NULL};
+        bool check = count == 0 && renewer_claim_due_check(renewer);
+        syncguard_limits limits = {renewer_next_ns(renewer), NULL};
         pthread_mutex_unlock(&heartbeat->mutex);
         sg_incidents_log_losses(heartbeat->backend);
         if (count > 0)
-            renew(renewer, batch, count);
+            renewer_renew_batch(renewer, batch, count);
         else if (check)
-            check_connections(heartbeat);
+            heartbeat_check_connections(heartbeat);
         else
             (void)syncguard_parker_park(&renewer->parker, &limits, NULL);
         pthread_mutex_lock(&heartbeat->mutex);
@@ -419,7 +426,7 @@ static void *renew_loop(void *argument)
 }
 
 /* Caller holds the mutex. */
-static syncguard_status start_renewer(sg_renewer *renewer, syncguard_error *err)
+static syncguard_status renewer_start(sg_renewer *renewer, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     if (renewer->started)
@@ -429,13 +436,14 @@ static syncguard_status start_renewer(sg_renewer *renewer, syncguard_error *err)
     if (status == SYNCGUARD_OK && renewer->abort_object == NULL)
         status = syncguard_abort_create(&renewer->abort_object, err);
     if (status == SYNCGUARD_OK)
-        status = sg_thread_start(&renewer->thread, renew_loop, renewer, "renew locks", err);
+        status = sg_thread_start(&renewer->thread, renewer_run, renewer, "renew locks", err);
     renewer->started = status == SYNCGUARD_OK;
     return status;
 }
 
 /* Caller holds the mutex. */
-static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
+static syncguard_status heartbeat_start_and_reserve(sg_heartbeat *heartbeat, bool tells,
+                                                    syncguard_error *err)
 {
     /* Locks that are in a request are in no queue but come back. */
     size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
@@ -445,7 +453,7 @@ static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard
         !sg_renewal_queue_reserve(&heartbeat->retry, total) ||
         !sg_renewal_queue_reserve(&heartbeat->early, total))
         return syncguard_fail_memory(err);
-    syncguard_status status = start_renewer(&heartbeat->batch_renewer, err);
+    syncguard_status status = renewer_start(&heartbeat->batch_renewer, err);
     if (status == SYNCGUARD_OK && tells)
         status = sg_lost_locks_start(&heartbeat->lost, err);
     return status;
@@ -456,7 +464,7 @@ static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard
 syncguard_status sg_heartbeat_expect(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
 {
     pthread_mutex_lock(&heartbeat->mutex);
-    syncguard_status status = start_all(heartbeat, tells, err);
+    syncguard_status status = heartbeat_start_and_reserve(heartbeat, tells, err);
     if (status == SYNCGUARD_OK)
         heartbeat->expected++;
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -474,8 +482,8 @@ void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     heartbeat->expected--;
-    schedule(heartbeat, lock);
-    enqueue(heartbeat, &heartbeat->batch, lock);
+    heartbeat_schedule_lock(heartbeat, lock);
+    heartbeat_enqueue(heartbeat, &heartbeat->batch, lock);
     if (lock->heap_index == 0)
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -486,8 +494,8 @@ void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->queue != NULL) {
         sg_renewal_queue_remove(lock);
-        schedule(heartbeat, lock);
-        enqueue(heartbeat, &heartbeat->batch, lock);
+        heartbeat_schedule_lock(heartbeat, lock);
+        heartbeat_enqueue(heartbeat, &heartbeat->batch, lock);
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     }
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -513,7 +521,7 @@ void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
 
 /* ---- life cycle ---- */
 
-static void init_renewer(sg_renewer *renewer, sg_heartbeat *heartbeat, sg_renewal_queue *queue)
+static void renewer_init(sg_renewer *renewer, sg_heartbeat *heartbeat, sg_renewal_queue *queue)
 {
     renewer->heartbeat = heartbeat;
     renewer->queue = queue;
@@ -533,8 +541,8 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
         .mutex = &heartbeat->mutex,
         .queues = {&heartbeat->batch, &heartbeat->single, &heartbeat->retry, &heartbeat->early},
     };
-    init_renewer(&heartbeat->batch_renewer, heartbeat, &heartbeat->batch);
-    init_renewer(&heartbeat->single_renewer, heartbeat, &heartbeat->single);
+    renewer_init(&heartbeat->batch_renewer, heartbeat, &heartbeat->batch);
+    renewer_init(&heartbeat->single_renewer, heartbeat, &heartbeat->single);
     if (pthread_mutex_init(&heartbeat->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     syncguard_status status = sg_lost_locks_init(&heartbeat->lost, err);
@@ -543,7 +551,7 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
     return status;
 }
 
-static void join_renewer(sg_renewer *renewer)
+static void renewer_join(sg_renewer *renewer)
 {
     if (!renewer->started)
         return;
@@ -560,22 +568,22 @@ void sg_heartbeat_stop(sg_heartbeat *heartbeat)
     heartbeat->stopping = true;
     pthread_mutex_unlock(&heartbeat->mutex);
     sg_heartbeat_interrupt(heartbeat);
-    join_renewer(&heartbeat->batch_renewer);
-    join_renewer(&heartbeat->single_renewer);
+    renewer_join(&heartbeat->batch_renewer);
+    renewer_join(&heartbeat->single_renewer);
     sg_lost_locks_stop(&heartbeat->lost);
 }
 
-static void free_renewer(sg_renewer *renewer)
+static void renewer_free_resources(sg_renewer *renewer)
 {
     syncguard_free(renewer->queue->heap);
     syncguard_parker_close(&renewer->parker);
     syncguard_abort_free(renewer->abort_object);
 }
 
-static void free_all(sg_heartbeat *heartbeat)
+static void heartbeat_free_resources(sg_heartbeat *heartbeat)
 {
-    free_renewer(&heartbeat->batch_renewer);
-    free_renewer(&heartbeat->single_renewer);
+    renewer_free_resources(&heartbeat->batch_renewer);
+    renewer_free_resources(&heartbeat->single_renewer);
     syncguard_free(heartbeat->retry.heap);
     syncguard_free(heartbeat->early.heap);
 }
@@ -588,7 +596,7 @@ void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner)
     pthread_mutex_unlock(&inner->mutex);
 }
 
-static void detach(sg_heartbeat *heartbeat)
+static void heartbeat_detach(sg_heartbeat *heartbeat)
 {
     sg_heartbeat *inner = heartbeat->inner;
     if (inner == NULL)
@@ -602,14 +610,14 @@ static void detach(sg_heartbeat *heartbeat)
 void sg_heartbeat_destroy(sg_heartbeat *heartbeat)
 {
     sg_heartbeat_stop(heartbeat);
-    detach(heartbeat);
-    free_all(heartbeat);
+    heartbeat_detach(heartbeat);
+    heartbeat_free_resources(heartbeat);
     sg_lost_locks_destroy(&heartbeat->lost);
     pthread_mutex_destroy(&heartbeat->mutex);
 }
 
 void sg_heartbeat_forget(sg_heartbeat *heartbeat)
 {
-    free_all(heartbeat);
+    heartbeat_free_resources(heartbeat);
     (void)sg_heartbeat_init(heartbeat, heartbeat->backend, heartbeat->lost.close, NULL);
 }

@@ -29,7 +29,7 @@ void sg_incidents_forget(sg_incidents *incidents)
 
 /* Whether one more line of this kind may be written; *left_out have been left out before it. Caller
  * holds the mutex. */
-static bool may_log(sg_incidents *incidents, sg_incident_kind kind, uint64_t *left_out)
+static bool incidents_allow_line(sg_incidents *incidents, sg_incident_kind kind, uint64_t *left_out)
 {
     sg_log_limit *limit = &incidents->limits[kind];
     int64_t now = syncguard_clock_ns();
@@ -47,8 +47,8 @@ static bool may_log(sg_incidents *incidents, sg_incident_kind kind, uint64_t *le
     return true;
 }
 
-static void write_line(const syncguard_backend *backend, syncguard_log_level level,
-                       const char *line, uint64_t left_out)
+static void incidents_write_line(const syncguard_backend *backend, syncguard_log_level level,
+                                 const char *line, uint64_t left_out)
 {
     if (left_out == 0)
         syncguard_backend_log(backend, level, "%s", line);
@@ -57,19 +57,19 @@ static void write_line(const syncguard_backend *backend, syncguard_log_level lev
                               (unsigned long long)left_out);
 }
 
-static void log_limited(syncguard_backend *backend, sg_incident_kind kind,
-                        syncguard_log_level level, const char *line)
+static void incidents_log_limited(syncguard_backend *backend, sg_incident_kind kind,
+                                  syncguard_log_level level, const char *line)
 {
     sg_incidents *incidents = &backend->core->incidents;
     uint64_t left_out = 0;
     pthread_mutex_lock(&incidents->mutex);
-    bool allowed = may_log(incidents, kind, &left_out);
+    bool allowed = incidents_allow_line(incidents, kind, &left_out);
     pthread_mutex_unlock(&incidents->mutex);
     if (allowed)
-        write_line(backend, level, line, left_out);
+        incidents_write_line(backend, level, line, left_out);
 }
 
-static bool has_log(const syncguard_backend *backend)
+static bool incidents_are_logged(const syncguard_backend *backend)
 {
     return backend->core->options.log != NULL;
 }
@@ -82,7 +82,7 @@ void sg_incidents_lost(syncguard_backend *backend, const char *key, size_t lengt
     sg_incidents *incidents = &backend->core->incidents;
     sg_loss loss = {.reason = reason};
     sg_counters_lost(backend->core->counters, reason);
-    if (!has_log(backend))
+    if (!incidents_are_logged(backend))
         return;
     if (!sg_hash_text(backend->core->hash_secret, key, length, loss.key_hash))
         loss.key_hash[0] = '\0';
@@ -97,7 +97,7 @@ void sg_incidents_lost(syncguard_backend *backend, const char *key, size_t lengt
     pthread_mutex_unlock(&incidents->mutex);
 }
 
-static const char *cause(syncguard_lost_reason reason)
+static const char *incidents_loss_cause(syncguard_lost_reason reason)
 {
     switch (reason) {
     case SYNCGUARD_LOST_ABSENT:
@@ -122,21 +122,21 @@ void sg_incidents_log_losses(syncguard_backend *backend)
             loss = incidents->losses[0];
             memmove(incidents->losses, incidents->losses + 1, (count - 1) * sizeof loss);
             atomic_store(&incidents->loss_count, count - 1);
-            allowed = may_log(incidents, SG_INCIDENT_LOST, &left_out);
+            allowed = incidents_allow_line(incidents, SG_INCIDENT_LOST, &left_out);
         }
         pthread_mutex_unlock(&incidents->mutex);
         if (!allowed)
             continue;
         char line[160];
         snprintf(line, sizeof line, "the lock of key %s is lost: %s", loss.key_hash,
-                 cause(loss.reason));
-        write_line(backend, SYNCGUARD_LOG_ERROR, line, left_out);
+                 incidents_loss_cause(loss.reason));
+        incidents_write_line(backend, SYNCGUARD_LOG_ERROR, line, left_out);
     }
 }
 
 /* ---- renewals ---- */
 
-static sg_renewal_result result_of(syncguard_status status)
+static sg_renewal_result incidents_renewal_result(syncguard_status status)
 {
     if (status == SYNCGUARD_OK)
         return SG_RENEWAL_CONFIRMED;
@@ -155,11 +155,11 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
     for (size_t i = 0; i < count; i++) {
         if (items[i].status == SYNCGUARD_E_ABORTED)
             continue;
-        sg_counters_renewal(backend->core->counters, result_of(items[i].status));
+        sg_counters_renewal(backend->core->counters, incidents_renewal_result(items[i].status));
         if (items[i].status < SYNCGUARD_OK && failed++ == 0)
             first_failure = items[i].status;
     }
-    if (!has_log(backend))
+    if (!incidents_are_logged(backend))
         return;
     sg_format_duration(span_ns / SYNCGUARD_NS_PER_MS, span, sizeof span);
     char line[400];
@@ -168,11 +168,11 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
                  "renewing %zu of %zu locks failed after %s: %s%s%s; trying again", failed, count,
                  span, syncguard_status_name(first_failure), error->message[0] != '\0' ? ": " : "",
                  error->message);
-        log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
+        incidents_log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
     } else if (span_ns >= SG_SLOW_RENEWAL_NS) {
         snprintf(line, sizeof line, "renewing %zu %s took %s", count, count == 1 ? "lock" : "locks",
                  span);
-        log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
+        incidents_log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
     }
 }
 
@@ -181,7 +181,7 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
 void sg_incidents_reconnected(syncguard_backend *backend)
 {
     sg_counters_reconnect(backend->core->counters);
-    if (has_log(backend))
-        log_limited(backend, SG_INCIDENT_RECONNECT, SYNCGUARD_LOG_INFO,
-                    "a connection to the store had to be replaced");
+    if (incidents_are_logged(backend))
+        incidents_log_limited(backend, SG_INCIDENT_RECONNECT, SYNCGUARD_LOG_INFO,
+                              "a connection to the store had to be replaced");
 }

@@ -18,29 +18,30 @@
 /* Numbers the handles of this process that were given no name. */
 static atomic_uint unnamed;
 
-static syncguard_status refuse(const char *what, syncguard_error *err)
+static syncguard_status labels_refuse(const char *what, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
 }
 
-static syncguard_status check_handle_name(const char *name, syncguard_error *err)
+static syncguard_status labels_check_handle_name(const char *name, syncguard_error *err)
 {
     size_t length = name != NULL ? strnlen(name, SYNCGUARD_MAX_HANDLE_NAME + 1) : 1;
     if (length == 0 || length > SYNCGUARD_MAX_HANDLE_NAME)
-        return refuse("handle_name must have 1 to 64 bytes", err);
+        return labels_refuse("handle_name must have 1 to 64 bytes", err);
     for (size_t i = 0; name != NULL && i < length; i++) {
         if (name[i] <= ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\')
-            return refuse("handle_name must be printable ASCII without blanks and quotes", err);
+            return labels_refuse("handle_name must be printable ASCII without blanks and quotes",
+                                 err);
     }
     return SYNCGUARD_OK;
 }
 
-static bool is_letter(char c)
+static bool label_char_is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-static bool name_is_valid(const char *name)
+static bool label_name_is_valid(const char *name)
 {
     static const char *const own[] = {"backend", "handle", "type",     "result",
                                       "reason",  "error",  "quantile", "le"};
@@ -48,7 +49,7 @@ static bool name_is_valid(const char *name)
     if (length == 0 || length > SYNCGUARD_MAX_LABEL_NAME || strncmp(name, "__", 2) == 0)
         return false;
     for (size_t i = 0; i < length; i++) {
-        if (!is_letter(name[i]) && (i == 0 || name[i] < '0' || name[i] > '9'))
+        if (!label_char_is_letter(name[i]) && (i == 0 || name[i] < '0' || name[i] > '9'))
             return false;
     }
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
@@ -58,24 +59,25 @@ static bool name_is_valid(const char *name)
     return true;
 }
 
-static syncguard_status check_label(const syncguard_label *labels, size_t at, syncguard_error *err)
+static syncguard_status label_check(const syncguard_label *labels, size_t at, syncguard_error *err)
 {
     const char *value = labels[at].value;
     size_t length = value != NULL ? strnlen(value, SYNCGUARD_MAX_LABEL_VALUE + 1) : 0;
-    if (!name_is_valid(labels[at].name))
-        return refuse("the name of a label must be 1 to 64 letters, digits and underscores, begin "
-                      "with neither a digit nor __, and not be one of the library's own",
-                      err);
+    if (!label_name_is_valid(labels[at].name))
+        return labels_refuse(
+            "the name of a label must be 1 to 64 letters, digits and underscores, begin "
+            "with neither a digit nor __, and not be one of the library's own",
+            err);
     for (size_t i = 0; i < at; i++) {
         if (strcmp(labels[i].name, labels[at].name) == 0)
-            return refuse("a label is given twice", err);
+            return labels_refuse("a label is given twice", err);
     }
     if (value == NULL || length > SYNCGUARD_MAX_LABEL_VALUE || !sg_utf8_valid(value, length))
-        return refuse("the value of a label must be at most 256 bytes of UTF-8", err);
+        return labels_refuse("the value of a label must be at most 256 bytes of UTF-8", err);
     return SYNCGUARD_OK;
 }
 
-static char *append(char *at, const syncguard_label *label)
+static char *label_append(char *at, const syncguard_label *label)
 {
     at += snprintf(at, SYNCGUARD_MAX_LABEL_NAME + 4, ",%s=\"", label->name);
     for (const char *from = label->value; *from != '\0'; from++) {
@@ -92,12 +94,12 @@ syncguard_status sg_labels_make(const char *backend, const syncguard_telemetry_o
                                 char **out, syncguard_error *err)
 {
     const char *handle = options->handle_name;
-    syncguard_status status = check_handle_name(handle, err);
+    syncguard_status status = labels_check_handle_name(handle, err);
     if (status == SYNCGUARD_OK && (options->label_count > SYNCGUARD_MAX_LABELS ||
                                    (options->label_count > 0 && options->labels == NULL)))
-        status = refuse("there are more than 16 labels, or labels is NULL", err);
+        status = labels_refuse("there are more than 16 labels, or labels is NULL", err);
     for (size_t i = 0; status == SYNCGUARD_OK && i < options->label_count; i++)
-        status = check_label(options->labels, i, err);
+        status = label_check(options->labels, i, err);
     if (status != SYNCGUARD_OK)
         return status;
     *out = syncguard_calloc(1, FIRST_SIZE + options->label_count * LABEL_SIZE);
@@ -111,6 +113,6 @@ syncguard_status sg_labels_make(const char *backend, const syncguard_telemetry_o
     char *at =
         *out + snprintf(*out, FIRST_SIZE, "backend=\"%.32s\",handle=\"%s\"", backend, handle);
     for (size_t i = 0; i < options->label_count; i++)
-        at = append(at, &options->labels[i]);
+        at = label_append(at, &options->labels[i]);
     return SYNCGUARD_OK;
 }

@@ -17,15 +17,15 @@
 #include "operations.h"
 #include "syncguard/sys/environment.h"
 
-static bool forked(const syncguard_lock *lock)
+static bool lock_is_forked(const syncguard_lock *lock)
 {
     return lock->pid != getpid();
 }
 
 /* ---- claims ---- */
 
-static syncguard_status claim(syncguard_lock *lock, const syncguard_limits *limits,
-                              syncguard_error *err)
+static syncguard_status lock_claim(syncguard_lock *lock, const syncguard_limits *limits,
+                                   syncguard_error *err)
 {
     while (!sg_lock_try_claim(lock)) {
         int64_t soon = syncguard_clock_ns() + SYNCGUARD_NS_PER_MS;
@@ -37,13 +37,13 @@ static syncguard_status claim(syncguard_lock *lock, const syncguard_limits *limi
 }
 
 /* For disposing: a renewal that still holds the claim is interrupted, not waited out. */
-static void claim_for_good(syncguard_lock *lock)
+static void lock_claim_for_good(syncguard_lock *lock)
 {
     const syncguard_limits unlimited = {SYNCGUARD_NO_DEADLINE, NULL};
     if (sg_lock_try_claim(lock))
         return;
     sg_heartbeat_interrupt(&lock->backend->core->heartbeat);
-    (void)claim(lock, &unlimited, NULL);
+    (void)lock_claim(lock, &unlimited, NULL);
 }
 
 /* ---- questions ---- */
@@ -71,7 +71,8 @@ int64_t syncguard_lock_expires_at_ms(const syncguard_lock *lock)
 syncguard_lost_reason syncguard_lock_lost(const syncguard_lock *lock)
 {
     /* A loss that is found here is logged later: a question calls nobody. */
-    return forked(lock) ? SYNCGUARD_LOST_FORKED : sg_lock_check_lease((syncguard_lock *)lock);
+    return lock_is_forked(lock) ? SYNCGUARD_LOST_FORKED
+                                : sg_lock_check_lease((syncguard_lock *)lock);
 }
 
 bool syncguard_lock_held(const syncguard_lock *lock)
@@ -107,8 +108,8 @@ const char *syncguard_lost_reason_name(syncguard_lost_reason reason)
 /* ---- extend ---- */
 
 /* Caller has the claim. */
-static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op *op,
-                                       syncguard_error *err)
+static syncguard_status lock_extend_claimed(syncguard_lock *lock, syncguard_extend_op *op,
+                                            syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
     int64_t wanted_ttl_ms = op->ttl_ms;
@@ -151,10 +152,10 @@ syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
     syncguard_extend_op op = {.lock_id = lock->lock_id, .ttl_ms = ttl_ms, .limits = *limits};
     syncguard_status status = syncguard_limits_check(limits, err);
     if (status == SYNCGUARD_OK)
-        status = claim(lock, limits, err);
+        status = lock_claim(lock, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = extend_claimed(lock, &op, err);
+    status = lock_extend_claimed(lock, &op, err);
     sg_lock_unclaim(lock);
     sg_incidents_log_losses(lock->backend);
     if (status >= SYNCGUARD_OK)
@@ -178,7 +179,7 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
     syncguard_limits limits;
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(lock->backend, call, &limits, err);
-    if (status == SYNCGUARD_OK && forked(lock))
+    if (status == SYNCGUARD_OK && lock_is_forked(lock))
         return SYNCGUARD_ABSENT;
     if (status != SYNCGUARD_OK)
         return status;
@@ -189,8 +190,8 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
 
 /* Removes the lock, or, before its minimum is over, sets its lease to the rest of that. Caller has
  * the claim. */
-static syncguard_status remove_or_keep(syncguard_lock *lock, const syncguard_limits *limits,
-                                       syncguard_error *err)
+static syncguard_status lock_remove_or_keep(syncguard_lock *lock, const syncguard_limits *limits,
+                                            syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
     syncguard_release_op release = {
@@ -211,7 +212,7 @@ static syncguard_status remove_or_keep(syncguard_lock *lock, const syncguard_lim
 }
 
 /* What follows from the outcome of a release. */
-static void note_release(syncguard_lock *lock, syncguard_status status, syncguard_error *err)
+static void lock_note_release(syncguard_lock *lock, syncguard_status status, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
     if (status == SYNCGUARD_ABSENT && sg_lock_lease_end(lock) > 0) /* nobody knew that it is lost */
@@ -223,15 +224,15 @@ static void note_release(syncguard_lock *lock, syncguard_status status, syncguar
 }
 
 /* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
-static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status claimed,
-                                        const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status lock_release_claimed(syncguard_lock *lock, syncguard_status claimed,
+                                             const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = claimed;
     if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_ABSENT)
         return SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK)
-        status = remove_or_keep(lock, limits, err);
-    note_release(lock, status, err);
+        status = lock_remove_or_keep(lock, limits, err);
+    lock_note_release(lock, status, err);
     return status;
 }
 
@@ -242,10 +243,10 @@ syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *l
     if (atomic_exchange(&lock->released, true))
         return SYNCGUARD_ABSENT;
     sg_lock_end_hold(lock);
-    syncguard_status claimed = claim(lock, limits, err);
+    syncguard_status claimed = lock_claim(lock, limits, err);
     if (claimed == SYNCGUARD_OK)
         sg_heartbeat_remove(&lock->backend->core->heartbeat, lock);
-    syncguard_status status = release_claimed(lock, claimed, limits, err);
+    syncguard_status status = lock_release_claimed(lock, claimed, limits, err);
     if (claimed == SYNCGUARD_OK)
         sg_lock_unclaim(lock);
     sg_incidents_log_losses(lock->backend);
@@ -274,7 +275,7 @@ syncguard_status sg_lock_release_end(syncguard_lock *lock, const syncguard_relea
                                      syncguard_status status, syncguard_error *err)
 {
     status = sg_release_once_end(lock->backend, op, lock->key, lock->key_length, status, err);
-    note_release(lock, status, err);
+    lock_note_release(lock, status, err);
     sg_lock_unclaim(lock);
     sg_incidents_log_losses(lock->backend);
     return status;
@@ -291,7 +292,7 @@ syncguard_status syncguard_lock_release(syncguard_lock *lock, const syncguard_ca
     syncguard_status status = sg_limits_read(lock->backend, call, &limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    return forked(lock) ? SYNCGUARD_ABSENT : sg_lock_release(lock, &limits, err);
+    return lock_is_forked(lock) ? SYNCGUARD_ABSENT : sg_lock_release(lock, &limits, err);
 }
 
 void sg_lock_abandon(syncguard_lock *lock)
@@ -312,7 +313,7 @@ static bool environment_is(const char *name, const char *value)
 }
 
 /* The handler of those who gave none: one line, without key or lock id. */
-static void print_release_error(const syncguard_error *error)
+static void release_error_print(const syncguard_error *error)
 {
     if (environment_is("SYNCGUARD_ENV", "production") && !environment_is("SYNCGUARD_DEBUG", "true"))
         return;
@@ -321,7 +322,8 @@ static void print_release_error(const syncguard_error *error)
             syncguard_status_name(error->code), error->message);
 }
 
-static void report(const syncguard_lock *lock, const syncguard_error *error, const char *source)
+static void release_error_report(const syncguard_lock *lock, const syncguard_error *error,
+                                 const char *source)
 {
     const syncguard_options *options = &lock->backend->core->options;
     if (lock->on_release_error != NULL)
@@ -331,7 +333,7 @@ static void report(const syncguard_lock *lock, const syncguard_error *error, con
         options->on_release_error(options->on_release_error_context, error, lock->key,
                                   lock->lock_id, source);
     else
-        print_release_error(error);
+        release_error_print(error);
 }
 
 int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)
@@ -343,30 +345,30 @@ int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)
 }
 
 /* Releases if nobody has; afterwards the claim is ours for good. */
-static void release_and_report(syncguard_lock *lock, const char *source, int64_t deadline_ns)
+static void lock_release_and_report(syncguard_lock *lock, const char *source, int64_t deadline_ns)
 {
     if (atomic_exchange(&lock->released, true)) {
-        claim_for_good(lock);
+        lock_claim_for_good(lock);
         return;
     }
     syncguard_limits limits = {deadline_ns, NULL};
     syncguard_error error;
     syncguard_error_clear(&error);
-    syncguard_status claimed = claim(lock, &limits, &error);
-    syncguard_status status = release_claimed(lock, claimed, &limits, &error);
+    syncguard_status claimed = lock_claim(lock, &limits, &error);
+    syncguard_status status = lock_release_claimed(lock, claimed, &limits, &error);
     if (claimed != SYNCGUARD_OK)
-        claim_for_good(lock);
+        lock_claim_for_good(lock);
     if (status < SYNCGUARD_OK)
-        report(lock, &error, source);
+        release_error_report(lock, &error, source);
 }
 
 void sg_lock_dispose_until(syncguard_lock *lock, const char *source, int64_t deadline_ns)
 {
     syncguard_backend *backend = lock->backend;
-    if (!forked(lock)) {
+    if (!lock_is_forked(lock)) {
         (void)syncguard_lock_lost(lock); /* a lease that is over now is lost, not released */
         sg_lock_end_hold(lock);
-        release_and_report(lock, source, deadline_ns);
+        lock_release_and_report(lock, source, deadline_ns);
         sg_incidents_log_losses(backend);
         sg_heartbeat_remove(&backend->core->heartbeat, lock);
         sg_lost_locks_silence(&backend->core->heartbeat.lost, lock);
@@ -394,8 +396,8 @@ void syncguard_lock_detach(syncguard_lock *lock)
     SYNCGUARD_NO_CANCEL;
     if (lock == NULL)
         return;
-    if (!forked(lock))
-        claim_for_good(lock);
+    if (!lock_is_forked(lock))
+        lock_claim_for_good(lock);
     /* Nothing is left to release: what dispose does besides is wanted. */
     atomic_store(&lock->released, true);
     sg_lock_unclaim(lock);

@@ -46,7 +46,7 @@ void syncguard_lock_options_wait(syncguard_lock_options *options, int64_t wait_m
     options->timeout_ms = wait_ms;
 }
 
-static syncguard_status refuse(const char *what, syncguard_error *err)
+static syncguard_status lock_options_refuse(const char *what, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock option %s is not valid",
                           what);
@@ -64,41 +64,41 @@ syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
     if (status != SYNCGUARD_OK)
         return status;
     if (options->max_retries < SYNCGUARD_RETRY_FOREVER)
-        return refuse("max_retries", err);
+        return lock_options_refuse("max_retries", err);
     if (options->retry_delay_ms < 0)
-        return refuse("retry_delay_ms", err);
+        return lock_options_refuse("retry_delay_ms", err);
     if (options->timeout_ms < SYNCGUARD_WAIT_FOREVER)
-        return refuse("timeout_ms", err);
+        return lock_options_refuse("timeout_ms", err);
     if (options->max_hold_ms < 0)
-        return refuse("max_hold_ms", err);
+        return lock_options_refuse("max_hold_ms", err);
     if (options->min_hold_ms < 0 ||
         (options->min_hold_ms > 0 && sg_ttl_check(options->min_hold_ms, NULL) != SYNCGUARD_OK))
-        return refuse("min_hold_ms", err);
+        return lock_options_refuse("min_hold_ms", err);
     if (options->slots < 0 || options->slots > SYNCGUARD_SLOTS_MAX)
-        return refuse("slots", err);
+        return lock_options_refuse("slots", err);
     if (options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL &&
         options->backoff != SYNCGUARD_BACKOFF_FIXED)
-        return refuse("backoff", err);
+        return lock_options_refuse("backoff", err);
     if (options->jitter != SYNCGUARD_JITTER_EQUAL && options->jitter != SYNCGUARD_JITTER_FULL &&
         options->jitter != SYNCGUARD_JITTER_NONE)
-        return refuse("jitter", err);
+        return lock_options_refuse("jitter", err);
     if (options->on_lost != NULL && !options->auto_extend)
-        return refuse("on_lost without auto_extend", err);
+        return lock_options_refuse("on_lost without auto_extend", err);
     if (options->abort_on_lost != NULL && !options->auto_extend)
-        return refuse("abort_on_lost without auto_extend", err);
+        return lock_options_refuse("abort_on_lost without auto_extend", err);
     return sg_ttl_check(options->ttl_ms, err);
 }
 
 /* ---- trying ---- */
 
 /* The waiting as a whole is over: in a pause, or in an attempt, which was cut short by it. */
-static bool out_of_time(const sg_acquire *c, syncguard_status status)
+static bool acquire_is_out_of_time(const sg_acquire *c, syncguard_status status)
 {
     return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= c->limits.deadline_ns;
 }
 
 /* What a grant needs afterwards is there before it is asked for. */
-static syncguard_status expect(sg_acquire *c, syncguard_error *err)
+static syncguard_status acquire_expect_renewal(sg_acquire *c, syncguard_error *err)
 {
     if (!c->auto_extend || c->expected)
         return SYNCGUARD_OK;
@@ -112,9 +112,9 @@ static syncguard_status expect(sg_acquire *c, syncguard_error *err)
 }
 
 /* The end of the waiting may need the failure of an earlier try. */
-static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_error *err)
+static void acquire_keep_answer(sg_acquire *c, syncguard_status status, const syncguard_error *err)
 {
-    if (out_of_time(c, status))
+    if (acquire_is_out_of_time(c, status))
         return;
     c->answer = status;
     if (status > SYNCGUARD_OK || !c->retry_unavailable)
@@ -126,32 +126,33 @@ static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_
 }
 
 /* Errors name what the caller asked for, not the slot. */
-static void set_error_key(const sg_acquire *c, syncguard_error *err)
+static void acquire_set_error_key(const sg_acquire *c, syncguard_error *err)
 {
     sg_error_key(c->backend, err, c->lock->key, c->lock->name_length);
 }
 
 /* Makes the key that of a slot. */
-static void set_key(sg_acquire *c, int slot)
+static void acquire_set_key(sg_acquire *c, int slot)
 {
     size_t suffix =
         c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
     c->lock->key_length = (uint16_t)(c->lock->name_length + suffix);
 }
 
-static syncguard_status answered(sg_acquire *c, syncguard_status status, syncguard_error *err)
+static syncguard_status acquire_note_status(sg_acquire *c, syncguard_status status,
+                                            syncguard_error *err)
 {
     if (status < SYNCGUARD_OK)
-        set_error_key(c, err);
+        acquire_set_error_key(c, err);
     if (status != SYNCGUARD_OK)
-        keep_answer(c, status, err);
+        acquire_keep_answer(c, status, err);
     return status;
 }
 
-static syncguard_status begin_once(sg_acquire *c, int64_t since_ns, bool watch,
-                                   syncguard_error *err)
+static syncguard_status acquire_attempt_begin(sg_acquire *c, int64_t since_ns, bool watch,
+                                              syncguard_error *err)
 {
-    set_key(c, c->slot);
+    acquire_set_key(c, c->slot);
     int64_t own_end = syncguard_clock_after(since_ns, c->backend->core->options.timeout_ms);
     c->op->key = c->lock->key;
     c->op->key_length = c->lock->key_length;
@@ -159,27 +160,29 @@ static syncguard_status begin_once(sg_acquire *c, int64_t since_ns, bool watch,
     c->op->limits = syncguard_limits_until(&c->limits, own_end);
     c->op->watch = watch;
     c->attempts++;
-    syncguard_status status = expect(c, err);
+    syncguard_status status = acquire_expect_renewal(c, err);
     if (status == SYNCGUARD_OK)
         status = sg_acquire_once_begin(c->backend, c->op, c->lock->lock_id, err);
-    return answered(c, status, err);
+    return acquire_note_status(c, status, err);
 }
 
-static syncguard_status end_once(sg_acquire *c, syncguard_status status, syncguard_error *err)
+static syncguard_status acquire_attempt_end(sg_acquire *c, syncguard_status status,
+                                            syncguard_error *err)
 {
-    return answered(c, sg_acquire_once_end(c->backend, c->op, status, err), err);
+    return acquire_note_status(c, sg_acquire_once_end(c->backend, c->op, status, err), err);
 }
 
-static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
+static syncguard_status acquire_attempt_run(sg_acquire *c, int64_t since_ns, bool watch,
+                                            syncguard_error *err)
 {
-    syncguard_status status = begin_once(c, since_ns, watch, err);
+    syncguard_status status = acquire_attempt_begin(c, since_ns, watch, err);
     if (status != SYNCGUARD_OK)
         return status;
-    return end_once(c, c->backend->ops->acquire(c->backend, c->op, err), err);
+    return acquire_attempt_end(c, c->backend->ops->acquire(c->backend, c->op, err), err);
 }
 
 /* Contention, and failures that the caller wants to wait out. */
-static bool retryable(const sg_acquire *c, syncguard_status status)
+static bool acquire_is_retryable(const sg_acquire *c, syncguard_status status)
 {
     switch (status) {
     case SYNCGUARD_LOCKED:
@@ -188,7 +191,7 @@ static bool retryable(const sg_acquire *c, syncguard_status status)
     case SYNCGUARD_E_RATE_LIMITED:
         return c->retry_unavailable;
     case SYNCGUARD_E_NETWORK_TIMEOUT: /* of one attempt, not of the whole */
-        return c->retry_unavailable && !out_of_time(c, status);
+        return c->retry_unavailable && !acquire_is_out_of_time(c, status);
     default:
         return false;
     }
@@ -196,9 +199,9 @@ static bool retryable(const sg_acquire *c, syncguard_status status)
 
 /* After a failure a new pause begins, which may be shorter: nobody rests then. Who counts retries
  * does not rest, and polls between them must not put off the next one for ever. */
-static void try_ended(sg_acquire *c, syncguard_status status)
+static void acquire_try_ended(sg_acquire *c, syncguard_status status)
 {
-    bool goes_on = retryable(c, status);
+    bool goes_on = acquire_is_retryable(c, status);
     if (status < SYNCGUARD_OK && c->joined && goes_on)
         sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiting, c->slot);
     if (!goes_on || (status != SYNCGUARD_LOCKED && c->max_retries == SYNCGUARD_RETRY_FOREVER))
@@ -209,17 +212,17 @@ static void try_ended(sg_acquire *c, syncguard_status status)
 bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     c->waiting.changes = atomic_load(&c->backend->core->wait_queue->changes);
-    c->status = begin_once(c, since_ns, false, err);
+    c->status = acquire_attempt_begin(c, since_ns, false, err);
     return c->status == SYNCGUARD_OK;
 }
 
 void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error *err)
 {
-    c->status = end_once(c, status, err);
+    c->status = acquire_attempt_end(c, status, err);
 }
 
 /* Room for the waiters of all slots, and for what the first attempt finds. */
-static syncguard_status prepare_waiting(sg_acquire *c, syncguard_error *err)
+static syncguard_status acquire_prepare_waiting(sg_acquire *c, syncguard_error *err)
 {
     sg_waiting *waiting = &c->waiting;
     if (c->slots == 0)
@@ -236,17 +239,17 @@ static syncguard_status prepare_waiting(sg_acquire *c, syncguard_error *err)
 }
 
 /* The first attempt: the slots in turn, from a random one on, until one is free. */
-static void probe(sg_acquire *c, int64_t since_ns, syncguard_error *err)
+static void acquire_try_first(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     bool keeps = c->slots > 0 && c->waits && !c->single;
     int left = c->slots > 0 ? c->slots : 1;
     c->slot = left > 1 ? (uint16_t)syncguard_random_below(left) : 0;
     c->waiting.changes = atomic_load(&c->backend->core->wait_queue->changes);
     for (; left > 0; left--) {
-        c->status = try_once(c, since_ns, false, err);
+        c->status = acquire_attempt_run(c, since_ns, false, err);
         if (c->status != SYNCGUARD_LOCKED)
             return;
-        syncguard_status kept = keeps ? prepare_waiting(c, err) : SYNCGUARD_OK;
+        syncguard_status kept = keeps ? acquire_prepare_waiting(c, err) : SYNCGUARD_OK;
         if (kept != SYNCGUARD_OK) {
             c->status = kept;
             return;
@@ -263,14 +266,14 @@ void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     sg_wait_queue *queue = c->backend->core->wait_queue;
     if (!c->joined) {
-        probe(c, since_ns, err);
+        acquire_try_first(c, since_ns, err);
         return;
     }
     uint64_t events = sg_wait_queue_try_begin(queue, &c->waiting, c->slot);
-    syncguard_status status = try_once(c, since_ns, true, err);
+    syncguard_status status = acquire_attempt_run(c, since_ns, true, err);
     if (status == SYNCGUARD_LOCKED)
         sg_wait_queue_try_locked(queue, &c->waiting, c->slot, events, c->op);
-    try_ended(c, status);
+    acquire_try_ended(c, status);
 }
 
 void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err)
@@ -278,9 +281,9 @@ void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err)
     c->attempts++;
     syncguard_status status = syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                              "the deadline passed before an attempt could begin");
-    set_error_key(c, err);
-    keep_answer(c, status, err);
-    try_ended(c, status);
+    acquire_set_error_key(c, err);
+    acquire_keep_answer(c, status, err);
+    acquire_try_ended(c, status);
 }
 
 /* ---- waiting ---- */
@@ -292,7 +295,7 @@ int64_t sg_acquire_longest_poll_ms(const sg_acquire *c)
 
 /* A waiter that counts its retries polls at the pace that it was promised. One that does not may
  * leave it to the store to report a release, where the store does. */
-static int64_t pause_ms(const sg_acquire *c)
+static int64_t acquire_pause_ms(const sg_acquire *c)
 {
     int64_t base = c->retry_delay_ms;
     int64_t longest = sg_acquire_longest_poll_ms(c);
@@ -306,9 +309,9 @@ static int64_t pause_ms(const sg_acquire *c)
 }
 
 /* Nanoseconds until the next counted retry. */
-static int64_t jittered_pause_ns(const sg_acquire *c)
+static int64_t acquire_jittered_pause_ns(const sg_acquire *c)
 {
-    int64_t pause = syncguard_clock_after(0, pause_ms(c));
+    int64_t pause = syncguard_clock_after(0, acquire_pause_ms(c));
     int64_t fixed = pause;
     if (c->jitter == SYNCGUARD_JITTER_EQUAL)
         fixed = pause / 2;
@@ -320,27 +323,27 @@ static int64_t jittered_pause_ns(const sg_acquire *c)
 void sg_acquire_pause(sg_acquire *c)
 {
     int64_t begun = syncguard_clock_ns();
-    int64_t pause = jittered_pause_ns(c);
+    int64_t pause = acquire_jittered_pause_ns(c);
     c->pausing = true;
     c->pause_begun_ns = begun;
     c->pause_end_ns = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
 }
 
-static bool out_of_retries(const sg_acquire *c)
+static bool acquire_is_out_of_retries(const sg_acquire *c)
 {
     return c->max_retries != SYNCGUARD_RETRY_FOREVER && c->retries >= c->max_retries;
 }
 
 /* Joins the waiters of every key; on failure of the first so many. The store may have reported
  * releases before that, to nobody. */
-static syncguard_status join(sg_acquire *c, syncguard_error *err)
+static syncguard_status acquire_join_queue(sg_acquire *c, syncguard_error *err)
 {
-    syncguard_status status = prepare_waiting(c, err);
+    syncguard_status status = acquire_prepare_waiting(c, err);
     bool missed = c->status != SYNCGUARD_LOCKED || c->backend->core->watches;
     int keys = c->slots > 0 ? c->slots : 1;
     c->joined = status == SYNCGUARD_OK;
     for (int i = 0; i < keys && status == SYNCGUARD_OK; i++) {
-        set_key(c, i);
+        acquire_set_key(c, i);
         status = sg_wait_queue_join(
             c->backend->core->wait_queue, &c->waiting, c->lock->key, c->lock->key_length,
             c->slots > 0 ? c->remaining_ms[i] : c->op->remaining_ms, missed, err);
@@ -349,18 +352,19 @@ static syncguard_status join(sg_acquire *c, syncguard_error *err)
     return status;
 }
 
-static sg_acquire_step pause_or_end(const sg_acquire *c)
+static sg_acquire_step acquire_pause_or_end(const sg_acquire *c)
 {
-    return retryable(c, c->status) && !out_of_retries(c) ? SG_ACQUIRE_PAUSE : SG_ACQUIRE_END;
+    return acquire_is_retryable(c, c->status) && !acquire_is_out_of_retries(c) ? SG_ACQUIRE_PAUSE
+                                                                               : SG_ACQUIRE_END;
 }
 
 bool sg_acquire_may_wait(const sg_acquire *c)
 {
-    return c->waits && !c->single && pause_or_end(c) == SG_ACQUIRE_PAUSE;
+    return c->waits && !c->single && acquire_pause_or_end(c) == SG_ACQUIRE_PAUSE;
 }
 
 /* The pause is over: a retry, unless another waiter of the key has made it. */
-static sg_acquire_step count_retry(sg_acquire *c)
+static sg_acquire_step acquire_count_retry(sg_acquire *c)
 {
     bool locked = false;
     size_t slot = 0;
@@ -374,21 +378,21 @@ static sg_acquire_step count_retry(sg_acquire *c)
     if (locked)
         c->answer = SYNCGUARD_LOCKED;
     c->status = SYNCGUARD_LOCKED;
-    return pause_or_end(c);
+    return acquire_pause_or_end(c);
 }
 
-static sg_acquire_step poll_keys(sg_acquire *c, int64_t *until_ns)
+static sg_acquire_step acquire_poll_keys(sg_acquire *c, int64_t *until_ns)
 {
     sg_wake_reason reason;
     size_t slot = c->slot;
     /* Not one failure for each slot that was chosen before a retry counts. */
     if (c->slots > 1 && c->status < SYNCGUARD_OK && syncguard_clock_ns() >= c->pause_end_ns)
-        return count_retry(c);
+        return acquire_count_retry(c);
     *until_ns = c->pause_end_ns;
     if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiting, until_ns, &reason, &slot))
         return SG_ACQUIRE_WAIT;
     c->slot = (uint16_t)slot;
-    return reason == SG_WAKE_TIMER ? count_retry(c) : SG_ACQUIRE_TRY;
+    return reason == SG_WAKE_TIMER ? acquire_count_retry(c) : SG_ACQUIRE_TRY;
 }
 
 sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_error *err)
@@ -397,7 +401,7 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
     if (!c->joined && !sg_acquire_may_wait(c))
         return SG_ACQUIRE_END;
     if (!c->joined) {
-        syncguard_status joined = join(c, err);
+        syncguard_status joined = acquire_join_queue(c, err);
         if (joined != SYNCGUARD_OK) {
             c->status = joined;
             return SG_ACQUIRE_END;
@@ -408,13 +412,13 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
         c->slot = (uint16_t)slot;
         return SG_ACQUIRE_TRY;
     }
-    return c->pausing ? poll_keys(c, until_ns) : pause_or_end(c);
+    return c->pausing ? acquire_poll_keys(c, until_ns) : acquire_pause_or_end(c);
 }
 
 /* ---- outcome ---- */
 
 /* Says what ended the waiting: it is often not the one that the caller thought of. */
-static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error *err)
+static syncguard_status acquire_fail_timeout(const sg_acquire *c, bool over, syncguard_error *err)
 {
     const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
     char span[24], why[64] = "another owner holds the lock";
@@ -431,7 +435,7 @@ static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error 
                        c->retries == 1 ? "retry" : "retries", span, why);
     else
         syncguard_fail(err, status, NULL, "%s, and the options ask for no retry", why);
-    set_error_key(c, err);
+    acquire_set_error_key(c, err);
     return status;
 }
 
@@ -439,9 +443,9 @@ static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error 
  * The end of a waiting acquire. With retry_unavailable the last answer decides: a store
  * that nobody could reach is not a lock that somebody holds.
  */
-static syncguard_status outcome(const sg_acquire *c, syncguard_error *err)
+static syncguard_status acquire_outcome(const sg_acquire *c, syncguard_error *err)
 {
-    bool over = out_of_time(c, c->status);
+    bool over = acquire_is_out_of_time(c, c->status);
     if (c->status != SYNCGUARD_LOCKED && !over)
         return c->status;
     if (c->retry_unavailable && c->answer < SYNCGUARD_OK) {
@@ -452,11 +456,11 @@ static syncguard_status outcome(const sg_acquire *c, syncguard_error *err)
     }
     if (c->retry_unavailable && c->answer == SYNCGUARD_OK)
         return c->status; /* the only attempt was cut short */
-    return gave_up(c, over, err);
+    return acquire_fail_timeout(c, over, err);
 }
 
 /* Turns a grant into a handle; *out is set before anything can be told about it. */
-static void hand_out(sg_acquire *c, syncguard_lock **out)
+static void acquire_hand_out(sg_acquire *c, syncguard_lock **out)
 {
     syncguard_lock *lock = c->lock;
 
@@ -480,7 +484,7 @@ static void hand_out(sg_acquire *c, syncguard_lock **out)
         sg_heartbeat_add(&c->backend->core->heartbeat, lock);
 }
 
-static void leave(sg_acquire *c)
+static void acquire_leave_queue(sg_acquire *c)
 {
     int64_t granted_until = 0;
     if (c->status == SYNCGUARD_OK)
@@ -490,7 +494,7 @@ static void leave(sg_acquire *c)
                         granted_until);
 }
 
-static void free_waiting(const sg_acquire *c)
+static void acquire_free_waiting(const sg_acquire *c)
 {
     if (c->slots > 0)
         syncguard_free(c->waiting.waiters);
@@ -502,34 +506,34 @@ syncguard_status sg_acquire_finish(sg_acquire *c, syncguard_lock **out, syncguar
     const struct syncguard_core *core = c->backend->core;
     syncguard_status status = c->status;
     if (c->joined)
-        leave(c);
+        acquire_leave_queue(c);
     if (c->waits)
         sg_counters_wait(core->counters, c->started_ns, c->attempts);
     if (status >= SYNCGUARD_OK) /* a failure that was waited out is not the outcome */
         syncguard_error_clear(err);
     if (status == SYNCGUARD_OK) {
-        hand_out(c, out);
+        acquire_hand_out(c, out);
     } else {
         if (c->waits)
-            status = outcome(c, err);
+            status = acquire_outcome(c, err);
         if (c->expected)
             sg_heartbeat_expect_no_more(&c->backend->core->heartbeat);
         syncguard_free(c->lock);
     }
-    free_waiting(c);
+    acquire_free_waiting(c);
     return status;
 }
 
 void sg_acquire_forget(sg_acquire *c)
 {
     syncguard_free(c->lock);
-    free_waiting(c);
+    acquire_free_waiting(c);
 }
 
 /* ---- begin ---- */
 
-static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,
-                                      const syncguard_lock_options *options)
+static syncguard_lock *acquire_prepare_handle(syncguard_backend *backend, const char *key,
+                                              size_t length, const syncguard_lock_options *options)
 {
     size_t suffix = options->slots > 0 ? SG_SLOT_SUFFIX_SIZE : 1;
     int64_t ttl_ms = options->ttl_ms;
@@ -555,8 +559,8 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
 }
 
 /* A store may accept shorter keys only. */
-static syncguard_status check_slots(const syncguard_backend *backend, const char *name,
-                                    size_t length, syncguard_error *err)
+static syncguard_status acquire_check_slots(const syncguard_backend *backend, const char *name,
+                                            size_t length, syncguard_error *err)
 {
     char key[SYNCGUARD_KEY_SIZE];
     syncguard_status status = sg_slot_name_check(length, err);
@@ -577,7 +581,7 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
     if (status == SYNCGUARD_OK)
         status = sg_lock_options_read(given, options, err);
     if (status == SYNCGUARD_OK && options->slots > 0)
-        status = check_slots(backend, normal, length, err);
+        status = acquire_check_slots(backend, normal, length, err);
     if (status != SYNCGUARD_OK)
         return status;
     *c = (sg_acquire){.backend = backend,
@@ -596,6 +600,6 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
                       .single = options->timeout_ms == 0};
     if (waits && options->timeout_ms > 0)
         c->limits.deadline_ns = syncguard_clock_after(c->started_ns, options->timeout_ms);
-    c->lock = prepare_handle(backend, normal, length, options);
+    c->lock = acquire_prepare_handle(backend, normal, length, options);
     return c->lock != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }

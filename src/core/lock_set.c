@@ -46,13 +46,13 @@ typedef struct acquisition {
 
 /* ---- keys ---- */
 
-static int compare_keys(const void *a, const void *b)
+static int lock_set_compare_keys(const void *a, const void *b)
 {
     return strcmp(a, b); /* byte order, whatever the locale is */
 }
 
-static syncguard_status read_keys(acquisition *a, const char *const *keys, size_t count,
-                                  syncguard_error *err)
+static syncguard_status lock_set_read_keys(acquisition *a, const char *const *keys, size_t count,
+                                           syncguard_error *err)
 {
     if (keys == NULL || count == 0 || count > SYNCGUARD_LOCK_SET_MAX)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "a set has 1 to %d keys",
@@ -66,7 +66,7 @@ static syncguard_status read_keys(acquisition *a, const char *const *keys, size_
         if (status != SYNCGUARD_OK)
             return status;
     }
-    qsort(a->keys, count, sizeof *a->keys, compare_keys);
+    qsort(a->keys, count, sizeof *a->keys, lock_set_compare_keys);
     size_t kept = 0;
     for (size_t i = 1; i < count; i++) {
         if (strcmp(a->keys[i], a->keys[kept]) != 0 && ++kept != i)
@@ -78,7 +78,7 @@ static syncguard_status read_keys(acquisition *a, const char *const *keys, size_
 
 /* ---- losses ---- */
 
-static void tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void lock_set_tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     syncguard_lock_set *set = context;
     int phase = ACQUIRING;
@@ -94,7 +94,7 @@ static void tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 
 /* ---- acquire ---- */
 
-static int64_t dispose_deadline(const syncguard_backend *backend)
+static int64_t lock_set_dispose_deadline(const syncguard_backend *backend)
 {
     return syncguard_clock_after(syncguard_clock_ns(), sg_dispose_timeout_ms(backend));
 }
@@ -104,12 +104,12 @@ static int64_t dispose_deadline(const syncguard_backend *backend)
  * After a failure of the store or an abort the background thread releases them. After a timeout
  * they are released before the call returns, unless the store is slow.
  */
-static void give_back(acquisition *a, syncguard_status status)
+static void lock_set_give_back(acquisition *a, syncguard_status status)
 {
     syncguard_lock_set *set = a->set;
     bool over = status == SYNCGUARD_E_ACQUISITION_TIMEOUT;
     int64_t deadline_ns = over ? syncguard_clock_after(syncguard_clock_ns(), LATE_RELEASE_MS)
-                               : dispose_deadline(a->backend);
+                               : lock_set_dispose_deadline(a->backend);
     for (size_t i = set->count; i-- > 0;) {
         if (set->locks[i] == NULL)
             continue;
@@ -123,7 +123,8 @@ static void give_back(acquisition *a, syncguard_status status)
     atomic_store(&set->phase, ACQUIRING);
 }
 
-static syncguard_status gave_up(const acquisition *a, size_t index, syncguard_error *err)
+static syncguard_status lock_set_fail_timeout(const acquisition *a, size_t index,
+                                              syncguard_error *err)
 {
     syncguard_fail(err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
                    "gave up: the time was over before all %zu keys were locked", a->count);
@@ -131,7 +132,7 @@ static syncguard_status gave_up(const acquisition *a, size_t index, syncguard_er
     return SYNCGUARD_E_ACQUISITION_TIMEOUT;
 }
 
-static syncguard_status acquire_one(acquisition *a, size_t index, syncguard_error *err)
+static syncguard_status lock_set_acquire_key(acquisition *a, size_t index, syncguard_error *err)
 {
     syncguard_lock **out = &a->set->locks[index];
     if (!a->waits)
@@ -139,14 +140,14 @@ static syncguard_status acquire_one(acquisition *a, size_t index, syncguard_erro
     if (a->deadline_ns != SYNCGUARD_NO_DEADLINE) {
         int64_t left_ns = a->deadline_ns - syncguard_clock_ns();
         if (left_ns <= 0)
-            return gave_up(a, index, err);
+            return lock_set_fail_timeout(a, index, err);
         a->options.timeout_ms = (left_ns - 1) / SYNCGUARD_NS_PER_MS + 1;
     }
     return syncguard_lock_acquire(a->backend, a->keys[index], &a->options, out, err);
 }
 
 /* Extends a lock to its whole TTL, within the deadline of the acquire and of one operation. */
-static syncguard_status refresh_one(acquisition *a, size_t index, syncguard_error *err)
+static syncguard_status lock_set_refresh_key(acquisition *a, size_t index, syncguard_error *err)
 {
     int64_t most_ns =
         syncguard_clock_after(syncguard_clock_ns(), a->backend->core->options.timeout_ms);
@@ -155,20 +156,20 @@ static syncguard_status refresh_one(acquisition *a, size_t index, syncguard_erro
     syncguard_status status =
         sg_lock_extend(a->set->locks[index], a->options.ttl_ms, &limits, NULL, err);
     if (last && status == SYNCGUARD_E_NETWORK_TIMEOUT)
-        return gave_up(a, index, err);
+        return lock_set_fail_timeout(a, index, err);
     return status;
 }
 
 /* After all are locked: the early ones have used up a part of their leases while the others were
  * waited for. ABSENT: one was lost meanwhile. */
-static syncguard_status refresh(acquisition *a, syncguard_error *err)
+static syncguard_status lock_set_refresh(acquisition *a, syncguard_error *err)
 {
     int64_t ttl_ms = a->options.ttl_ms;
     for (size_t i = 0; i < a->count; i++) {
         syncguard_lock *lock = a->set->locks[i];
         syncguard_status status = SYNCGUARD_OK;
         if (!a->options.auto_extend && syncguard_lock_remaining_ms(lock) < ttl_ms - ttl_ms / 10)
-            status = refresh_one(a, i, err);
+            status = lock_set_refresh_key(a, i, err);
         if (status == SYNCGUARD_OK && !syncguard_lock_held(lock))
             status = SYNCGUARD_ABSENT;
         if (status != SYNCGUARD_OK)
@@ -178,7 +179,7 @@ static syncguard_status refresh(acquisition *a, syncguard_error *err)
 }
 
 /* From here on others may tell and dispose of the set. ABSENT: it was lost before. */
-static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
+static syncguard_status lock_set_hand_out(acquisition *a, syncguard_lock_set **out)
 {
     int64_t min_hold_ms = a->options.min_hold_ms;
     int64_t until_ns = syncguard_clock_after(syncguard_clock_ns(), min_hold_ms);
@@ -198,24 +199,24 @@ static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
 }
 
 /* One round through all keys. ABSENT: a key was lost before the last one was locked. */
-static syncguard_status acquire_round(acquisition *a, syncguard_lock_set **out,
-                                      syncguard_error *err)
+static syncguard_status lock_set_acquire_round(acquisition *a, syncguard_lock_set **out,
+                                               syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < a->count && status == SYNCGUARD_OK; i++)
-        status = acquire_one(a, i, err);
+        status = lock_set_acquire_key(a, i, err);
     if (status == SYNCGUARD_OK && a->count > 1)
-        status = refresh(a, err);
+        status = lock_set_refresh(a, err);
     if (status == SYNCGUARD_OK)
-        status = hand_out(a, out);
+        status = lock_set_hand_out(a, out);
     if (status != SYNCGUARD_OK)
-        give_back(a, status);
+        lock_set_give_back(a, status);
     return status;
 }
 
 /* The maximum hold of several locks begins when all are locked: the first must not end while the
  * last is waited for. No TTL is longer, so no lease ends after a hold that begins later. */
-static void put_off_max_hold(acquisition *a)
+static void lock_set_defer_max_hold(acquisition *a)
 {
     syncguard_lock_options *options = &a->options;
     if (a->count == 1 || !options->auto_extend || options->max_hold_ms == 0)
@@ -226,8 +227,8 @@ static void put_off_max_hold(acquisition *a)
         options->ttl_ms = a->max_hold_ms;
 }
 
-static syncguard_status prepare(acquisition *a, const syncguard_lock_options *given,
-                                syncguard_error *err)
+static syncguard_status lock_set_prepare(acquisition *a, const syncguard_lock_options *given,
+                                         syncguard_error *err)
 {
     syncguard_status status = sg_lock_options_read(given, &a->options, err);
     if (status != SYNCGUARD_OK)
@@ -235,7 +236,7 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
     if (a->options.slots != 0 && a->count > 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "slots need a set of one key");
-    put_off_max_hold(a);
+    lock_set_defer_max_hold(a);
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)
         a->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), a->options.timeout_ms);
@@ -248,15 +249,15 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
     a->set->on_lost_context = a->options.on_lost_context;
     a->set->abort_on_lost = a->options.abort_on_lost;
     if (a->options.on_lost != NULL || a->options.abort_on_lost != NULL)
-        a->options.on_lost = tell_loss;
+        a->options.on_lost = lock_set_tell_loss;
     a->options.on_lost_context = a->set;
     a->options.abort_on_lost = NULL;
     return SYNCGUARD_OK;
 }
 
-static syncguard_status acquire_all(acquisition *a, const char *const *keys, size_t count,
-                                    const syncguard_lock_options *given, syncguard_lock_set **out,
-                                    syncguard_error *err)
+static syncguard_status lock_set_acquire(acquisition *a, const char *const *keys, size_t count,
+                                         const syncguard_lock_options *given,
+                                         syncguard_lock_set **out, syncguard_error *err)
 {
     syncguard_error own;
     err = err != NULL ? err : &own;
@@ -265,15 +266,15 @@ static syncguard_status acquire_all(acquisition *a, const char *const *keys, siz
         *out = NULL;
     if (a->backend == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
-    syncguard_status status = read_keys(a, keys, count, err);
+    syncguard_status status = lock_set_read_keys(a, keys, count, err);
     if (status == SYNCGUARD_OK)
-        status = prepare(a, given, err);
+        status = lock_set_prepare(a, given, err);
     if (status == SYNCGUARD_OK) {
         do
-            status = acquire_round(a, out, err);
+            status = lock_set_acquire_round(a, out, err);
         while (status == SYNCGUARD_ABSENT && a->waits && a->options.timeout_ms != 0);
         if (status == SYNCGUARD_ABSENT && a->waits)
-            status = gave_up(a, 0, err);
+            status = lock_set_fail_timeout(a, 0, err);
         else if (status == SYNCGUARD_ABSENT)
             status = SYNCGUARD_LOCKED;
     }
@@ -288,7 +289,7 @@ syncguard_status syncguard_lock_acquire_all(syncguard_backend *backend, const ch
 {
     SYNCGUARD_NO_CANCEL;
     acquisition a = {.backend = backend, .waits = true};
-    return acquire_all(&a, keys, count, options, out, err);
+    return lock_set_acquire(&a, keys, count, options, out, err);
 }
 
 syncguard_status syncguard_lock_try_all(syncguard_backend *backend, const char *const *keys,
@@ -297,7 +298,7 @@ syncguard_status syncguard_lock_try_all(syncguard_backend *backend, const char *
 {
     SYNCGUARD_NO_CANCEL;
     acquisition a = {.backend = backend, .waits = false};
-    return acquire_all(&a, keys, count, options, out, err);
+    return lock_set_acquire(&a, keys, count, options, out, err);
 }
 
 /* ---- questions ---- */
@@ -355,7 +356,7 @@ syncguard_lost_reason syncguard_lock_set_lost(const syncguard_lock_set *set)
 /* ---- release, extend, dispose ---- */
 
 /* The call of the next key: what is left of the one deadline, but never "the default". */
-static syncguard_call next_call(const syncguard_limits *limits)
+static syncguard_call lock_set_next_call(const syncguard_limits *limits)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     int64_t left_ns = limits->deadline_ns - syncguard_clock_ns();
@@ -364,8 +365,9 @@ static syncguard_call next_call(const syncguard_limits *limits)
     return call;
 }
 
-static syncguard_status begin(const syncguard_lock_set *set, const syncguard_call *call,
-                              syncguard_limits *limits, syncguard_error *err)
+static syncguard_status lock_set_begin_call(const syncguard_lock_set *set,
+                                            const syncguard_call *call, syncguard_limits *limits,
+                                            syncguard_error *err)
 {
     syncguard_error_clear(err);
     if (set == NULL)
@@ -378,12 +380,12 @@ syncguard_status syncguard_lock_set_release(syncguard_lock_set *set, const syncg
 {
     SYNCGUARD_NO_CANCEL;
     syncguard_limits limits;
-    syncguard_status result = begin(set, call, &limits, err);
+    syncguard_status result = lock_set_begin_call(set, call, &limits, err);
     if (result != SYNCGUARD_OK)
         return result;
     for (size_t i = set->count; i-- > 0;) {
         syncguard_error one;
-        syncguard_call step = next_call(&limits);
+        syncguard_call step = lock_set_next_call(&limits);
         syncguard_status status = syncguard_lock_release(set->locks[i], &step, &one);
         if (status < SYNCGUARD_OK && result >= SYNCGUARD_OK && err != NULL)
             *err = one;
@@ -398,9 +400,9 @@ syncguard_status syncguard_lock_set_extend(syncguard_lock_set *set, int64_t ttl_
 {
     SYNCGUARD_NO_CANCEL;
     syncguard_limits limits;
-    syncguard_status status = begin(set, call, &limits, err);
+    syncguard_status status = lock_set_begin_call(set, call, &limits, err);
     for (size_t i = 0; status == SYNCGUARD_OK && i < set->count; i++) {
-        syncguard_call step = next_call(&limits);
+        syncguard_call step = lock_set_next_call(&limits);
         status = syncguard_lock_extend(set->locks[i], ttl_ms, &step, NULL, err);
     }
     return status;
@@ -408,7 +410,7 @@ syncguard_status syncguard_lock_set_extend(syncguard_lock_set *set, int64_t ttl_
 
 /* A callback that is running may use every lock of the set, so it ends before the first is freed.
  */
-static void end_telling(syncguard_lock_set *set)
+static void lock_set_silence(syncguard_lock_set *set)
 {
     atomic_store(&set->phase, TOLD);
     for (size_t i = 0; i < set->count && set->locks[i]->pid == getpid(); i++)
@@ -420,8 +422,8 @@ void syncguard_lock_set_dispose(syncguard_lock_set *set)
     SYNCGUARD_NO_CANCEL;
     if (set == NULL)
         return;
-    int64_t deadline_ns = dispose_deadline(set->locks[0]->backend);
-    end_telling(set);
+    int64_t deadline_ns = lock_set_dispose_deadline(set->locks[0]->backend);
+    lock_set_silence(set);
     for (size_t i = set->count; i-- > 0;)
         sg_lock_dispose_until(set->locks[i], "scope", deadline_ns);
     syncguard_free(set);
@@ -432,7 +434,7 @@ void syncguard_lock_set_detach(syncguard_lock_set *set)
     SYNCGUARD_NO_CANCEL;
     if (set == NULL)
         return;
-    end_telling(set);
+    lock_set_silence(set);
     for (size_t i = set->count; i-- > 0;)
         syncguard_lock_detach(set->locks[i]);
     syncguard_free(set);

@@ -38,7 +38,7 @@ void sg_lock_end_hold(syncguard_lock *lock)
 }
 
 /* Once per lock, by whoever has set the reason. Mutexes may be held. */
-static void lost_now(syncguard_lock *lock, syncguard_lost_reason reason)
+static void lock_note_loss(syncguard_lock *lock, syncguard_lost_reason reason)
 {
     sg_lock_end_hold(lock);
     sg_incidents_lost(lock->backend, lock->key, lock->key_length, reason);
@@ -49,7 +49,7 @@ void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
     int64_t lease = atomic_load(&lock->lease);
     while (lease >= 0) {
         if (atomic_compare_exchange_weak(&lock->lease, &lease, -(int64_t)(int)reason)) {
-            lost_now(lock, reason);
+            lock_note_loss(lock, reason);
             return;
         }
     }
@@ -66,7 +66,7 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
                                                                 : -SYNCGUARD_LOST_UNCONFIRMED;
         if (atomic_compare_exchange_weak(&lock->lease, &lease, lost)) {
             lease = lost;
-            lost_now(lock, (syncguard_lost_reason)-lost);
+            lock_note_loss(lock, (syncguard_lost_reason)-lost);
         }
     }
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
@@ -74,17 +74,18 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
 
 #define NS_PER_S (1000 * SYNCGUARD_NS_PER_MS)
 
-static bool shortens(const sg_unresolved_extend *late, int64_t ttl_ms, int64_t now_ns)
+static bool unresolved_extend_shortens(const sg_unresolved_extend *late, int64_t ttl_ms,
+                                       int64_t now_ns)
 {
     return now_ns < late->until_s * NS_PER_S && late->ttl_ms < ttl_ms;
 }
 
 /* What the store may shorten a lease to that an extend sent at sent_ns, with this TTL, has
  * confirmed: an earlier extend of unknown outcome may still be applied after it. */
-static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
+static int64_t lock_counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
 {
     for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
-        if (shortens(&lock->unresolved[i], ttl_ms, sent_ns))
+        if (unresolved_extend_shortens(&lock->unresolved[i], ttl_ms, sent_ns))
             ttl_ms = lock->unresolved[i].ttl_ms;
     }
     return ttl_ms;
@@ -92,13 +93,13 @@ static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_
 
 /* The newest one is the last that may be applied, so it replaces those that are not shorter. If
  * there is no place left, the two newest ones count as one. */
-static void note_late(sg_unresolved_extend late[SG_UNRESOLVED_EXTENDS], int64_t ttl_ms,
-                      int64_t now_ns)
+static void unresolved_extend_add(sg_unresolved_extend late[SG_UNRESOLVED_EXTENDS], int64_t ttl_ms,
+                                  int64_t now_ns)
 {
     int64_t until_ns = syncguard_clock_after(now_ns, SG_LATE_EXTEND_MS);
     int count = 0;
     for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
-        if (shortens(&late[i], ttl_ms, now_ns))
+        if (unresolved_extend_shortens(&late[i], ttl_ms, now_ns))
             late[count++] = late[i];
     }
     if (count == SG_UNRESOLVED_EXTENDS)
@@ -123,7 +124,7 @@ int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock)
 
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    int64_t ttl_ms = counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
+    int64_t ttl_ms = lock_counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
     int64_t hold_end = atomic_load(&lock->hold_end_ns);
@@ -143,7 +144,7 @@ bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op
 {
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    note_late(lock->unresolved, op->ttl_ms, syncguard_clock_ns());
+    unresolved_extend_add(lock->unresolved, op->ttl_ms, syncguard_clock_ns());
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {

@@ -13,14 +13,14 @@ typedef struct blocking_acquire {
     syncguard_parker parker;
 } blocking_acquire;
 
-static void unpark(sg_waiting *waiting)
+static void lock_wait_unpark(sg_waiting *waiting)
 {
     blocking_acquire *c =
         (blocking_acquire *)(void *)((char *)waiting - offsetof(sg_acquire, waiting));
     syncguard_parker_unpark(&c->parker);
 }
 
-static void tell_wait(blocking_acquire *c)
+static void on_wait_call(blocking_acquire *c)
 {
     sg_wait_queue *queue = c->base.backend->core->wait_queue;
     if (c->on_wait == NULL)
@@ -34,7 +34,7 @@ static void tell_wait(blocking_acquire *c)
 }
 
 /* on_wait goes on at its pace while a long pause lasts. */
-static int64_t next_telling(const blocking_acquire *c)
+static int64_t on_wait_next_ns(const blocking_acquire *c)
 {
     if (c->on_wait == NULL)
         return SYNCGUARD_NO_DEADLINE;
@@ -43,7 +43,7 @@ static int64_t next_telling(const blocking_acquire *c)
 
 /* Sleeps until there may be something to do, at until_ns at the latest. Else Aborted or
  * NetworkTimeout. */
-static syncguard_status sleep_until(blocking_acquire *c, int64_t until_ns, syncguard_error *err)
+static syncguard_status lock_wait_sleep(blocking_acquire *c, int64_t until_ns, syncguard_error *err)
 {
     syncguard_limits step = syncguard_limits_until(&c->base.limits, until_ns);
     syncguard_status status = syncguard_parker_park(&c->parker, &step, err);
@@ -53,20 +53,20 @@ static syncguard_status sleep_until(blocking_acquire *c, int64_t until_ns, syncg
 }
 
 /* One WAIT; *tell_ns is when on_wait is told next. */
-static syncguard_status wait_once(blocking_acquire *c, int64_t until_ns, int64_t *tell_ns,
-                                  syncguard_error *err)
+static syncguard_status lock_wait_step(blocking_acquire *c, int64_t until_ns, int64_t *tell_ns,
+                                       syncguard_error *err)
 {
-    syncguard_status status = sleep_until(c, until_ns < *tell_ns ? until_ns : *tell_ns, err);
+    syncguard_status status = lock_wait_sleep(c, until_ns < *tell_ns ? until_ns : *tell_ns, err);
     if (status == SYNCGUARD_OK && c->on_wait != NULL && *tell_ns < c->base.pause_end_ns &&
         syncguard_clock_ns() >= *tell_ns) {
-        tell_wait(c);
-        *tell_ns = next_telling(c);
+        on_wait_call(c);
+        *tell_ns = on_wait_next_ns(c);
     }
     return status;
 }
 
 /* The first try found the key locked, or failed. */
-static void wait_for_lock(blocking_acquire *c, sg_acquire_step step, syncguard_error *err)
+static void lock_wait_loop(blocking_acquire *c, sg_acquire_step step, syncguard_error *err)
 {
     int64_t until_ns = 0;
     int64_t tell_ns = SYNCGUARD_NO_DEADLINE;
@@ -75,11 +75,11 @@ static void wait_for_lock(blocking_acquire *c, sg_acquire_step step, syncguard_e
         if (step == SG_ACQUIRE_TRY) {
             sg_acquire_try(&c->base, syncguard_clock_ns(), err);
         } else if (step == SG_ACQUIRE_PAUSE) {
-            tell_wait(c);
+            on_wait_call(c);
             sg_acquire_pause(&c->base);
-            tell_ns = next_telling(c);
+            tell_ns = on_wait_next_ns(c);
         } else {
-            status = wait_once(c, until_ns, &tell_ns, err);
+            status = lock_wait_step(c, until_ns, &tell_ns, err);
         }
         if (status != SYNCGUARD_OK) {
             c->base.status = status;
@@ -89,7 +89,8 @@ static void wait_for_lock(blocking_acquire *c, sg_acquire_step step, syncguard_e
     }
 }
 
-static syncguard_status run(blocking_acquire *c, syncguard_lock **out, syncguard_error *err)
+static syncguard_status lock_wait_run(blocking_acquire *c, syncguard_lock **out,
+                                      syncguard_error *err)
 {
     int64_t until_ns = 0;
     sg_acquire_try(&c->base, syncguard_clock_ns(), err);
@@ -97,7 +98,7 @@ static syncguard_status run(blocking_acquire *c, syncguard_lock **out, syncguard
         return sg_acquire_finish(&c->base, out, err);
     syncguard_status opened = syncguard_parker_open_light(&c->parker, &c->base.limits, err);
     if (opened == SYNCGUARD_OK)
-        wait_for_lock(c, sg_acquire_next(&c->base, &until_ns, err), err);
+        lock_wait_loop(c, sg_acquire_next(&c->base, &until_ns, err), err);
     else
         c->base.status = opened;
     syncguard_status status = sg_acquire_finish(&c->base, out, err);
@@ -106,9 +107,9 @@ static syncguard_status run(blocking_acquire *c, syncguard_lock **out, syncguard
     return status;
 }
 
-static syncguard_status acquire(syncguard_backend *backend, const char *key,
-                                const syncguard_lock_options *given, bool waits,
-                                syncguard_lock **out, syncguard_error *err)
+static syncguard_status lock_acquire_blocking(syncguard_backend *backend, const char *key,
+                                              const syncguard_lock_options *given, bool waits,
+                                              syncguard_lock **out, syncguard_error *err)
 {
     syncguard_error own;
     err = err != NULL ? err : &own;
@@ -124,10 +125,10 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         return status;
     c.op.remaining_ms = -1; /* the rest is set by each try */
     c.base.op = &c.op;
-    c.base.waiting.wake = unpark;
+    c.base.waiting.wake = lock_wait_unpark;
     c.on_wait = options.on_wait;
     c.on_wait_context = options.on_wait_context;
-    return run(&c, out, err);
+    return lock_wait_run(&c, out, err);
 }
 
 syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *key,
@@ -135,7 +136,7 @@ syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *
                                         syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return acquire(backend, key, options, true, out, err);
+    return lock_acquire_blocking(backend, key, options, true, out, err);
 }
 
 syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
@@ -143,5 +144,5 @@ syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
                                     syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    return acquire(backend, key, options, false, out, err);
+    return lock_acquire_blocking(backend, key, options, false, out, err);
 }

@@ -38,7 +38,7 @@ void sg_lost_locks_watch(sg_lost_locks *lost, const syncguard_lock *lock)
 /* ---- the thread. The mutex is held but for the callback. ---- */
 
 /* Takes locks out of a queue whose lease has ended. Returns when to check again. */
-static int64_t check_queue(sg_lost_locks *lost, const sg_renewal_queue *queue)
+static int64_t lost_locks_check_queue(sg_lost_locks *lost, const sg_renewal_queue *queue)
 {
     syncguard_lock *ended[ENDED_MAX];
     size_t count = 0;
@@ -59,23 +59,23 @@ static int64_t check_queue(sg_lost_locks *lost, const sg_renewal_queue *queue)
     return earliest;
 }
 
-static void check_leases(sg_lost_locks *lost)
+static void lost_locks_check_leases(sg_lost_locks *lost)
 {
     int64_t soonest = syncguard_clock_ns() + SHORTEST_CHECK_NS;
     int64_t next = SYNCGUARD_NO_DEADLINE;
     for (size_t i = 0; i < SG_RENEWAL_QUEUES; i++) {
-        int64_t earliest = check_queue(lost, lost->queues[i]);
+        int64_t earliest = lost_locks_check_queue(lost, lost->queues[i]);
         next = earliest < next ? earliest : next;
     }
     lost->next_check_ns = next < soonest ? soonest : next;
 }
 
 /* Until a lock is queued or a check is due. */
-static void wait_for_lost(sg_lost_locks *lost)
+static void lost_locks_wait(sg_lost_locks *lost)
 {
     int64_t left = lost->next_check_ns - syncguard_clock_ns();
     if (left <= 0) {
-        check_leases(lost);
+        lost_locks_check_leases(lost);
         return;
     }
     if (left > LONGEST_WAIT_NS)
@@ -91,7 +91,7 @@ static void wait_for_lost(sg_lost_locks *lost)
         (void)pthread_cond_timedwait(&lost->changed, lost->mutex, &until);
 }
 
-static void tell_first(sg_lost_locks *lost)
+static void lost_locks_tell_first(sg_lost_locks *lost)
 {
     syncguard_lock *lock = lost->first;
     lost->first = lock->lost_next;
@@ -111,16 +111,16 @@ static void tell_first(sg_lost_locks *lost)
     pthread_cond_broadcast(&lost->changed);
 }
 
-static void *dispatch_loop(void *argument)
+static void *lost_locks_dispatch(void *argument)
 {
     sg_lost_locks *lost = argument;
     syncguard_backend *backend = lost->backend;
     pthread_mutex_lock(lost->mutex);
     while (!lost->close_requested && (lost->first != NULL || !lost->stopping)) {
         if (lost->first != NULL)
-            tell_first(lost);
+            lost_locks_tell_first(lost);
         else
-            wait_for_lost(lost);
+            lost_locks_wait(lost);
     }
     bool close_here = lost->close_requested;
     pthread_mutex_unlock(lost->mutex);
@@ -135,7 +135,7 @@ static void *dispatch_loop(void *argument)
 /* ---- for other threads ---- */
 
 /* Takes a lock out of the queue. */
-static void unqueue(sg_lost_locks *lost, syncguard_lock *lock)
+static void lost_locks_unqueue(sg_lost_locks *lost, syncguard_lock *lock)
 {
     if (!lock->lost_queued)
         return;
@@ -155,7 +155,7 @@ void sg_lost_locks_detach(sg_lost_locks *lost, syncguard_lock *lock)
 {
     lock->on_lost = NULL;
     if (!sg_lock_tells(lock))
-        unqueue(lost, lock);
+        lost_locks_unqueue(lost, lock);
     while (lost->telling == lock)
         pthread_cond_wait(&lost->changed, lost->mutex);
 }
@@ -163,7 +163,7 @@ void sg_lost_locks_detach(sg_lost_locks *lost, syncguard_lock *lock)
 void sg_lost_locks_silence(sg_lost_locks *lost, syncguard_lock *lock)
 {
     pthread_mutex_lock(lost->mutex);
-    unqueue(lost, lock);
+    lost_locks_unqueue(lost, lock);
     if (lost->telling == lock && pthread_equal(lost->thread, pthread_self()))
         lost->telling = NULL;
     while (lost->telling == lock)
@@ -185,13 +185,13 @@ syncguard_status sg_lost_locks_start(sg_lost_locks *lost, syncguard_error *err)
     if (lost->started)
         return SYNCGUARD_OK;
     syncguard_status status =
-        sg_thread_start(&lost->thread, dispatch_loop, lost, "tell of lost locks", err);
+        sg_thread_start(&lost->thread, lost_locks_dispatch, lost, "tell of lost locks", err);
     lost->started = status == SYNCGUARD_OK;
     return status;
 }
 
 /* Its timed waits must not follow steps of the wall clock. */
-static bool init_condition(pthread_cond_t *condition)
+static bool lost_locks_init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0)
@@ -205,7 +205,7 @@ static bool init_condition(pthread_cond_t *condition)
 syncguard_status sg_lost_locks_init(sg_lost_locks *lost, syncguard_error *err)
 {
     lost->next_check_ns = SYNCGUARD_NO_DEADLINE;
-    return init_condition(&lost->changed) ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    return lost_locks_init_condition(&lost->changed) ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
 void sg_lost_locks_stop(sg_lost_locks *lost)

@@ -34,11 +34,11 @@
     "sqlite:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, "           \
     "postgres://, firestore:// or memory:"
 
-#define refuse(err, ...) syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, __VA_ARGS__)
+#define module_refuse(err, ...) syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, __VA_ARGS__)
 
 static _Atomic(const syncguard_module *) registry[MAX_MODULES];
 
-static bool has_scheme(const syncguard_module *module, const char *scheme)
+static bool module_has_scheme(const syncguard_module *module, const char *scheme)
 {
     const char *const *s;
     for (s = module->schemes; *s != NULL; s++) {
@@ -48,15 +48,15 @@ static bool has_scheme(const syncguard_module *module, const char *scheme)
     return false;
 }
 
-static const syncguard_module *find_registered(const char *scheme)
+static const syncguard_module *module_find_registered(const char *scheme)
 {
-    if (has_scheme(&sg_memory_module, scheme))
+    if (module_has_scheme(&sg_memory_module, scheme))
         return &sg_memory_module;
     for (int i = 0; i < MAX_MODULES; i++) {
         const syncguard_module *module = atomic_load_explicit(&registry[i], memory_order_acquire);
         if (module == NULL)
             return NULL;
-        if (has_scheme(module, scheme))
+        if (module_has_scheme(module, scheme))
             return module;
     }
     return NULL;
@@ -67,34 +67,34 @@ syncguard_status syncguard_module_register(const syncguard_module *module, syncg
     SYNCGUARD_NO_CANCEL;
     syncguard_error_clear(err);
     if (module == NULL || module->abi != SYNCGUARD_ABI)
-        return refuse(err, "the module was built for another version of the library");
+        return module_refuse(err, "the module was built for another version of the library");
     if (module->name == NULL || module->schemes == NULL || module->open == NULL)
-        return refuse(err, "the module is incomplete");
+        return module_refuse(err, "the module is incomplete");
     const syncguard_module *there;
     for (int i = 0; i < MAX_MODULES; i++) {
         there = NULL;
         if (atomic_compare_exchange_strong(&registry[i], &there, module) || there == module)
             return SYNCGUARD_OK;
     }
-    return refuse(err, "too many modules");
+    return module_refuse(err, "too many modules");
 }
 
 #ifdef SYNCGUARD_STATIC
-static syncguard_status load_ours(const char *name, const syncguard_module **out,
-                                  syncguard_error *err)
+static syncguard_status module_load_by_name(const char *name, const syncguard_module **out,
+                                            syncguard_error *err)
 {
     (void)out;
-    return refuse(err,
-                  "the backend %s is not part of this program: link its archive and call "
-                  "syncguard_%s_register first",
-                  name, name);
+    return module_refuse(err,
+                         "the backend %s is not part of this program: link its archive and call "
+                         "syncguard_%s_register first",
+                         name, name);
 }
 
-static syncguard_status load_other(const char *scheme, const syncguard_module **out,
-                                   syncguard_error *err)
+static syncguard_status module_load_by_scheme(const char *scheme, const syncguard_module **out,
+                                              syncguard_error *err)
 {
     (void)out;
-    return refuse(err, "the scheme %s is not known; use " KNOWN_SCHEMES, scheme);
+    return module_refuse(err, "the scheme %s is not known; use " KNOWN_SCHEMES, scheme);
 }
 #else
 /*
@@ -102,7 +102,7 @@ static syncguard_status load_other(const char *scheme, const syncguard_module **
  * by a relative name tells nothing: what that name meant depends on a working
  * directory of the past, and the present one must not be searched.
  */
-static bool find_file(const char *name, const char *suffix, char *path, size_t size)
+static bool module_find_file(const char *name, const char *suffix, char *path, size_t size)
 {
     Dl_info here;
     if (dladdr((const void *)registry, &here) == 0 || here.dli_fname == NULL ||
@@ -116,8 +116,8 @@ static bool find_file(const char *name, const char *suffix, char *path, size_t s
 
 #define OTHER_VERSION "another version of the library: install both from the same version"
 
-static syncguard_status load(const char *name, const char *path, const syncguard_module **out,
-                             syncguard_error *err)
+static syncguard_status module_load_file(const char *name, const char *path,
+                                         const syncguard_module **out, syncguard_error *err)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
@@ -127,9 +127,10 @@ static syncguard_status load(const char *name, const char *path, const syncguard
         /* The loader looks for the symbols of its version before we can see its number. Its text
          * names two files, and there is room for one. */
         if (wanted != NULL)
-            return refuse(err, "%s was built for " OTHER_VERSION " (it needs %.*s)", path,
-                          (int)strcspn(wanted, "' ,)"), wanted);
-        return refuse(err, "the backend's module cannot be loaded: %s", why != NULL ? why : name);
+            return module_refuse(err, "%s was built for " OTHER_VERSION " (it needs %.*s)", path,
+                                 (int)strcspn(wanted, "' ,)"), wanted);
+        return module_refuse(err, "the backend's module cannot be loaded: %s",
+                             why != NULL ? why : name);
     }
     char symbol[64];
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
@@ -138,78 +139,82 @@ static syncguard_status load(const char *name, const char *path, const syncguard
         *dash = '_';
     const syncguard_module *module = dlsym(handle, symbol);
     if (module == NULL)
-        return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
+        return module_refuse(err, "the file of the backend %s is no module: it has no %s", name,
+                             symbol);
     if (module->abi != SYNCGUARD_ABI)
-        return refuse(err, "%s was built for " OTHER_VERSION " (ABI %d, here %d)", path,
-                      (int)module->abi, SYNCGUARD_ABI);
+        return module_refuse(err, "%s was built for " OTHER_VERSION " (ABI %d, here %d)", path,
+                             (int)module->abi, SYNCGUARD_ABI);
     syncguard_status status = syncguard_module_register(module, err);
     if (status == SYNCGUARD_OK)
         *out = module;
     return status;
 }
 
-static syncguard_status load_ours(const char *name, const syncguard_module **out,
-                                  syncguard_error *err)
+static syncguard_status module_load_by_name(const char *name, const syncguard_module **out,
+                                            syncguard_error *err)
 {
     char path[PATH_MAX];
-    if (!find_file(name, ".so.0", path, sizeof path))
-        return refuse(err, "the backend %s is not installed", name);
-    return load(name, path, out, err);
+    if (!module_find_file(name, ".so.0", path, sizeof path))
+        return module_refuse(err, "the backend %s is not installed", name);
+    return module_load_file(name, path, out, err);
 }
 
 /* A scheme has no '/'. Nor may it have a '.': no name of a file that is made of it leaves its
  * folder or ends in another suffix. */
-static syncguard_status load_other(const char *scheme, const syncguard_module **out,
-                                   syncguard_error *err)
+static syncguard_status module_load_by_scheme(const char *scheme, const syncguard_module **out,
+                                              syncguard_error *err)
 {
     char name[SCHEME_SIZE];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
     char path[PATH_MAX];
-    if (strchr(scheme, '.') != NULL || !find_file(name, ".so", path, sizeof path))
-        return refuse(err,
-                      "the scheme %s is not known: no libsyncguard-%s.so is installed; "
-                      "use " KNOWN_SCHEMES,
-                      scheme, name);
-    syncguard_status status = load(name, path, out, err);
-    if (status != SYNCGUARD_OK || has_scheme(*out, scheme))
+    if (strchr(scheme, '.') != NULL || !module_find_file(name, ".so", path, sizeof path))
+        return module_refuse(err,
+                             "the scheme %s is not known: no libsyncguard-%s.so is installed; "
+                             "use " KNOWN_SCHEMES,
+                             scheme, name);
+    syncguard_status status = module_load_file(name, path, out, err);
+    if (status != SYNCGUARD_OK || module_has_scheme(*out, scheme))
         return status;
     *out = NULL;
-    return refuse(err, "the backend %s does not know the scheme %s", name, scheme);
+    return module_refuse(err, "the backend %s does not know the scheme %s", name, scheme);
 }
 #endif
 
 /* Copies the scheme of url in lower case. */
-static syncguard_status read_scheme(const char *url, char scheme[SCHEME_SIZE], syncguard_error *err)
+static syncguard_status module_read_scheme(const char *url, char scheme[SCHEME_SIZE],
+                                           syncguard_error *err)
 {
     const char *colon = sg_scheme_end(url);
     if (colon == NULL)
-        return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
+        return module_refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
     size_t length = (size_t)(colon - url);
     if (length >= SCHEME_SIZE)
-        return refuse(err, "the scheme of the URL is not known: it is longer than %d characters",
-                      SCHEME_SIZE - 1);
+        return module_refuse(err,
+                             "the scheme of the URL is not known: it is longer than %d characters",
+                             SCHEME_SIZE - 1);
     for (size_t i = 0; i < length; i++)
         scheme[i] = (char)sg_ascii_lower(url[i]);
     scheme[length] = '\0';
     return SYNCGUARD_OK;
 }
 
-static syncguard_status find(const char *url, const syncguard_module **out, syncguard_error *err)
+static syncguard_status module_find_by_url(const char *url, const syncguard_module **out,
+                                           syncguard_error *err)
 {
     if (strnlen(url, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
-        return refuse(err, "the URL is too long");
+        return module_refuse(err, "the URL is too long");
     char scheme[SCHEME_SIZE];
-    syncguard_status status = read_scheme(url, scheme, err);
+    syncguard_status status = module_read_scheme(url, scheme, err);
     if (status != SYNCGUARD_OK)
         return status;
-    *out = find_registered(scheme);
+    *out = module_find_registered(scheme);
     if (*out != NULL)
         return SYNCGUARD_OK;
     for (size_t i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
         if (strcmp(sg_schemes[i].scheme, scheme) == 0)
-            return load_ours(sg_schemes[i].module, out, err);
+            return module_load_by_name(sg_schemes[i].module, out, err);
     }
-    return load_other(scheme, out, err);
+    return module_load_by_scheme(scheme, out, err);
 }
 
 syncguard_status syncguard_open(const char *url, const syncguard_options *options,
@@ -218,7 +223,7 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
     SYNCGUARD_NO_CANCEL;
     syncguard_error_clear(err);
     if (out == NULL)
-        return refuse(err, "out must be given");
+        return module_refuse(err, "out must be given");
     *out = NULL;
     char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
     syncguard_status status;
@@ -232,7 +237,7 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
         url = fallback;
     }
     const syncguard_module *module = NULL;
-    status = find(url, &module, err);
+    status = module_find_by_url(url, &module, err);
     if (module != NULL)
         status = module->open(url, options, out, err);
     if (url == fallback)
@@ -255,7 +260,7 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
         url = fallback;
     }
     const syncguard_module *module = NULL;
-    status = find(url, &module, err);
+    status = module_find_by_url(url, &module, err);
     if (module != NULL && module->setup != NULL)
         status = module->setup(url, options, print, print_context, err);
     if (url == fallback)

@@ -16,7 +16,7 @@ typedef struct pieces {
     size_t total;
 } pieces;
 
-static void add_piece(pieces *p, const char *text, size_t length)
+static void name_add_piece(pieces *p, const char *text, size_t length)
 {
     p->text[p->count] = text;
     p->length[p->count] = length;
@@ -24,7 +24,7 @@ static void add_piece(pieces *p, const char *text, size_t length)
     p->total += length;
 }
 
-static void digest(const pieces *p, char out[SYNCGUARD_LOCK_ID_SIZE])
+static void name_digest(const pieces *p, char out[SYNCGUARD_LOCK_ID_SIZE])
 {
     SHA2_CTX context;
     SHA256Init(&context);
@@ -35,7 +35,7 @@ static void digest(const pieces *p, char out[SYNCGUARD_LOCK_ID_SIZE])
     sg_base64url_16(sum, out);
 }
 
-static void join(const pieces *p, char *out, size_t *length)
+static void name_join(const pieces *p, char *out, size_t *length)
 {
     for (size_t i = 0; i < p->count; i++) {
         memcpy(out, p->text[i], p->length[i]);
@@ -48,48 +48,48 @@ static void join(const pieces *p, char *out, size_t *length)
 void syncguard_name_hash(const void *data, size_t length, char out[SYNCGUARD_LOCK_ID_SIZE])
 {
     pieces all = {{NULL}, {0}, 0, 0};
-    add_piece(&all, data, length);
-    digest(&all, out);
+    name_add_piece(&all, data, length);
+    name_digest(&all, out);
 }
 
 /* "prefix:" without the prefix's own trailing colons; nothing for an empty prefix. */
-static void add_prefix(pieces *p, const char *prefix)
+static void name_add_prefix(pieces *p, const char *prefix)
 {
     size_t length = prefix != NULL ? strlen(prefix) : 0;
     while (length > 0 && prefix[length - 1] == ':')
         length--;
     if (length == 0)
         return;
-    add_piece(p, prefix, length);
-    add_piece(p, ":", 1);
+    name_add_piece(p, prefix, length);
+    name_add_piece(p, ":", 1);
 }
 
-static bool fits(size_t length, size_t limit, size_t reserve)
+static bool name_fits(size_t length, size_t limit, size_t reserve)
 {
     return length < SYNCGUARD_NAME_SIZE && reserve <= limit && length <= limit - reserve;
 }
 
 /* The name of prefix, kind ("" or "fence:") and text. */
-static syncguard_status make_name(const char *prefix, const char *kind, const char *text,
+static syncguard_status name_make(const char *prefix, const char *kind, const char *text,
                                   size_t limit, size_t reserve, char *out, size_t *length,
                                   syncguard_error *err)
 {
     pieces base = {{NULL}, {0}, 0, 0};
-    add_prefix(&base, prefix);
+    name_add_prefix(&base, prefix);
     pieces whole = base;
-    add_piece(&whole, kind, strlen(kind));
-    add_piece(&whole, text, strlen(text));
-    if (fits(whole.total, limit, reserve)) {
-        join(&whole, out, length);
+    name_add_piece(&whole, kind, strlen(kind));
+    name_add_piece(&whole, text, strlen(text));
+    if (name_fits(whole.total, limit, reserve)) {
+        name_join(&whole, out, length);
         return SYNCGUARD_OK;
     }
     char hashed[SYNCGUARD_LOCK_ID_SIZE];
-    digest(&whole, hashed);
-    add_piece(&base, hashed, SYNCGUARD_LOCK_ID_CHARS);
-    if (!fits(base.total, limit, reserve))
+    name_digest(&whole, hashed);
+    name_add_piece(&base, hashed, SYNCGUARD_LOCK_ID_CHARS);
+    if (!name_fits(base.total, limit, reserve))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the prefix is too long for the store's limit of %zu bytes", limit);
-    join(&base, out, length);
+    name_join(&base, out, length);
     return SYNCGUARD_OK;
 }
 
@@ -99,12 +99,12 @@ syncguard_status syncguard_storage_name(const char *prefix, const char *text, si
 {
     if (text[0] == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the key is empty");
-    return make_name(prefix, "", text, limit, reserve, out, length, err);
+    return name_make(prefix, "", text, limit, reserve, out, length, err);
 }
 
 syncguard_status syncguard_fence_name(const char *prefix, const char *storage_name, size_t limit,
                                       size_t reserve, char *out, size_t *length,
                                       syncguard_error *err)
 {
-    return make_name(prefix, "fence:", storage_name, limit, reserve, out, length, err);
+    return name_make(prefix, "fence:", storage_name, limit, reserve, out, length, err);
 }

@@ -78,21 +78,21 @@ bool sg_utf8_valid(const char *text, size_t length)
     return true;
 }
 
-static bool is_unknown(int32_t code)
+static bool nfc_code_is_unknown(int32_t code)
 {
     return utf8proc_get_property(code)->category == UTF8PROC_CATEGORY_CN;
 }
 
-static int class_of(int32_t code)
+static int nfc_combining_class(int32_t code)
 {
     if (code < 0x300)
         return 0;
-    if (is_unknown(code))
+    if (nfc_code_is_unknown(code))
         return sg_newer_class(code);
     return utf8proc_get_property(code)->combining_class;
 }
 
-static bool reserve(codes *list, size_t more)
+static bool nfc_reserve(codes *list, size_t more)
 {
     size_t capacity = list->capacity * 2;
     if (list->count + more <= list->capacity)
@@ -109,13 +109,13 @@ static bool reserve(codes *list, size_t more)
 }
 
 /* Appends the full canonical decomposition; the caller has reserved MAX_PARTS. */
-static void append_parts(codes *list, int32_t code)
+static void nfc_append_parts(codes *list, int32_t code)
 {
     int32_t halves[2];
-    if (code >= 0xC0 && is_unknown(code) && sg_newer_split(code, halves)) {
+    if (code >= 0xC0 && nfc_code_is_unknown(code) && sg_newer_split(code, halves)) {
         /* Only first halves can be split further, twice at most. */
-        append_parts(list, halves[0]);
-        append_parts(list, halves[1]);
+        nfc_append_parts(list, halves[0]);
+        nfc_append_parts(list, halves[1]);
         return;
     }
     int boundary = 0;
@@ -127,7 +127,7 @@ static void append_parts(codes *list, int32_t code)
         list->at[list->count++] = code;
 }
 
-static sg_nfc_result decompose(codes *list, const char *text, size_t length)
+static sg_nfc_result nfc_decompose(codes *list, const char *text, size_t length)
 {
     int32_t code;
     size_t step;
@@ -135,12 +135,12 @@ static sg_nfc_result decompose(codes *list, const char *text, size_t length)
         step = sg_utf8_next(text, length, &code);
         if (step == 0)
             return SG_NFC_INVALID;
-        if (!reserve(list, MAX_PARTS))
+        if (!nfc_reserve(list, MAX_PARTS))
             return SG_NFC_MEMORY;
         if (code < 0xC0)
             list->at[list->count++] = code;
         else
-            append_parts(list, code);
+            nfc_append_parts(list, code);
     }
     return SG_NFC_OK;
 }
@@ -150,49 +150,49 @@ static sg_nfc_result decompose(codes *list, const char *text, size_t length)
  * they are. Counting by class keeps thousands of marks in a row linear where
  * insertion would be quadratic.
  */
-static bool order_run(int32_t *at, size_t count)
+static bool nfc_order_run(int32_t *at, size_t count)
 {
     int32_t *sorted = syncguard_malloc(count * sizeof *sorted);
     if (sorted == NULL)
         return false;
     size_t start[257] = {0};
     for (size_t i = 0; i < count; i++)
-        start[class_of(at[i]) + 1]++;
+        start[nfc_combining_class(at[i]) + 1]++;
     for (size_t i = 1; i < 257; i++)
         start[i] += start[i - 1];
     for (size_t i = 0; i < count; i++)
-        sorted[start[class_of(at[i])]++] = at[i];
+        sorted[start[nfc_combining_class(at[i])]++] = at[i];
     memcpy(at, sorted, count * sizeof *sorted);
     syncguard_free(sorted);
     return true;
 }
 
-static void order_short_run(int32_t *at, size_t count)
+static void nfc_order_short_run(int32_t *at, size_t count)
 {
     size_t j;
     for (size_t i = 1; i < count; i++) {
         int32_t code = at[i];
-        int class = class_of(code);
-        for (j = i; j > 0 && class_of(at[j - 1]) > class; j--)
+        int class = nfc_combining_class(code);
+        for (j = i; j > 0 && nfc_combining_class(at[j - 1]) > class; j--)
             at[j] = at[j - 1];
         at[j] = code;
     }
 }
 
-static bool order(codes *list)
+static bool nfc_order_marks(codes *list)
 {
     size_t i = 0;
     size_t end;
     while (i < list->count) {
-        if (class_of(list->at[i]) == 0) {
+        if (nfc_combining_class(list->at[i]) == 0) {
             i++;
             continue;
         }
-        for (end = i; end < list->count && class_of(list->at[end]) != 0; end++)
+        for (end = i; end < list->count && nfc_combining_class(list->at[end]) != 0; end++)
             ;
         if (end - i <= 16)
-            order_short_run(list->at + i, end - i);
-        else if (!order_run(list->at + i, end - i))
+            nfc_order_short_run(list->at + i, end - i);
+        else if (!nfc_order_run(list->at + i, end - i))
             return false;
         i = end;
     }
@@ -200,7 +200,7 @@ static bool order(codes *list)
 }
 
 /* The composition of two characters, or 0 if there is none. */
-static int32_t join_pair(int32_t first, int32_t second)
+static int32_t nfc_compose_pair(int32_t first, int32_t second)
 {
     utf8proc_int32_t pair[2] = {first, second};
     if (second < 0x300)
@@ -214,7 +214,7 @@ static int32_t join_pair(int32_t first, int32_t second)
                    ? first + (second - T_BASE)
                    : 0;
     int32_t newer = sg_newer_join(first, second);
-    if (newer != 0 && is_unknown(newer))
+    if (newer != 0 && nfc_code_is_unknown(newer))
         return newer;
     if (utf8proc_normalize_utf32(pair, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) != 1)
         return 0;
@@ -223,7 +223,7 @@ static int32_t join_pair(int32_t first, int32_t second)
 
 /* Composes in place: `starter` is the last one kept, `last_class` the class of what was kept after
  * it (-1 if nothing was). */
-static void compose(codes *list)
+static void nfc_compose(codes *list)
 {
     int32_t *at = list->at;
     ptrdiff_t starter = -1;
@@ -231,10 +231,10 @@ static void compose(codes *list)
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++) {
         int32_t code = at[i];
-        int class = class_of(code);
+        int class = nfc_combining_class(code);
         int32_t joined = 0;
         if (starter >= 0 && last_class < class)
-            joined = join_pair(at[starter], code);
+            joined = nfc_compose_pair(at[starter], code);
         if (joined != 0) {
             at[starter] = joined;
             continue;
@@ -250,7 +250,7 @@ static void compose(codes *list)
     list->count = kept;
 }
 
-static char *encode(const codes *list, size_t *length)
+static char *nfc_encode(const codes *list, size_t *length)
 {
     char *out = syncguard_malloc(list->count * 4 + 1);
     char *end = out;
@@ -269,14 +269,14 @@ sg_nfc_result sg_nfc_alloc(const char *text, size_t length, char **out, size_t *
     list.at = list.small;
     list.count = 0;
     list.capacity = SMALL;
-    sg_nfc_result result = decompose(&list, text, length);
+    sg_nfc_result result = nfc_decompose(&list, text, length);
     if (result != SG_NFC_OK)
         goto out;
     result = SG_NFC_MEMORY;
-    if (!order(&list))
+    if (!nfc_order_marks(&list))
         goto out;
-    compose(&list);
-    *out = encode(&list, out_length);
+    nfc_compose(&list);
+    *out = nfc_encode(&list, out_length);
     if (*out != NULL)
         result = SG_NFC_OK;
 out:

@@ -54,22 +54,22 @@ syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err)
 }
 
 /* The last step before the store. */
-static syncguard_status begin(syncguard_backend *backend, const syncguard_limits *limits,
-                              syncguard_error *err)
+static syncguard_status operation_begin(syncguard_backend *backend, const syncguard_limits *limits,
+                                        syncguard_error *err)
 {
     syncguard_status status = sg_backend_enter(backend, err);
     return status == SYNCGUARD_OK ? syncguard_limits_check(limits, err) : status;
 }
 
 /* After the store: an attempt that failed before the one that was answered leaves no error. */
-static syncguard_status clear_if_answered(syncguard_status status, syncguard_error *err)
+static syncguard_status error_clear_if_answered(syncguard_status status, syncguard_error *err)
 {
     if (status >= 0)
         syncguard_error_clear(err);
     return status;
 }
 
-static syncguard_status check_id(const char *lock_id, syncguard_error *err)
+static syncguard_status lock_id_check(const char *lock_id, syncguard_error *err)
 {
     if (syncguard_lock_id_valid(lock_id))
         return SYNCGUARD_OK;
@@ -89,7 +89,7 @@ void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const 
 /* ---- acquire ---- */
 
 /* A grant that cannot be handed out is a failure, and is undone. */
-static syncguard_status check_grant(const syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status grant_check(const syncguard_acquire_op *op, syncguard_error *err)
 {
     if (op->fence < 1 || op->fence > SYNCGUARD_FENCE_MAX)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
@@ -104,7 +104,7 @@ syncguard_status sg_acquire_once_begin(syncguard_backend *backend, syncguard_acq
                                        char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
 {
     const struct syncguard_core *core = backend->core;
-    syncguard_status status = begin(backend, &op->limits, err);
+    syncguard_status status = operation_begin(backend, &op->limits, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_lock_id_draw(lock_id, err);
     if (status != SYNCGUARD_OK)
@@ -123,9 +123,9 @@ syncguard_status sg_acquire_once_end(syncguard_backend *backend, const syncguard
 {
     struct syncguard_core *core = backend->core;
     bool granted = status == SYNCGUARD_OK;
-    (void)clear_if_answered(status, err);
+    (void)error_clear_if_answered(status, err);
     if (granted)
-        status = check_grant(op, err);
+        status = grant_check(op, err);
     if (granted)
         sg_heartbeat_note_time(&core->heartbeat, op->first_sent_ns, op->expires_at_ms, op->ttl_ms);
     if (status == SYNCGUARD_OK && op->fence > SYNCGUARD_FENCE_WARN)
@@ -178,7 +178,7 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
 syncguard_status sg_release_once_begin(syncguard_backend *backend, const syncguard_limits *limits,
                                        syncguard_error *err)
 {
-    return begin(backend, limits, err);
+    return operation_begin(backend, limits, err);
 }
 
 syncguard_status sg_release_once_end(syncguard_backend *backend, const syncguard_release_op *op,
@@ -191,7 +191,7 @@ syncguard_status sg_release_once_end(syncguard_backend *backend, const syncguard
     }
     if (status == SYNCGUARD_OK && key_length > 0)
         sg_wait_queue_released(backend->core->wait_queue, key, key_length);
-    return clear_if_answered(status, err);
+    return error_clear_if_answered(status, err);
 }
 
 syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
@@ -212,7 +212,7 @@ syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_
     syncguard_error_clear(err);
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
-    syncguard_status status = check_id(lock_id, err);
+    syncguard_status status = lock_id_check(lock_id, err);
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
@@ -231,16 +231,16 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
         *expires_at_ms = 0;
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
-    syncguard_status status = check_id(lock_id, err);
+    syncguard_status status = lock_id_check(lock_id, err);
     if (status == SYNCGUARD_OK)
         status = sg_ttl_check(ttl_ms, err);
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &op.limits, err);
+        status = operation_begin(backend, &op.limits, err);
     if (status == SYNCGUARD_OK) {
         op.first_sent_ns = syncguard_clock_ns();
-        status = clear_if_answered(backend->ops->extend(backend, &op, err), err);
+        status = error_clear_if_answered(backend->ops->extend(backend, &op, err), err);
     }
     if (status != SYNCGUARD_OK)
         return status;
@@ -264,10 +264,10 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &op.limits, err);
+        status = operation_begin(backend, &op.limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = clear_if_answered(backend->ops->is_locked(backend, &op, err), err);
+    status = error_clear_if_answered(backend->ops->is_locked(backend, &op, err), err);
     if (status != SYNCGUARD_OK) {
         sg_error_key(backend, err, normal, op.key_length);
         return status;
@@ -291,7 +291,7 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_status status;
     if (lock_id != NULL) {
-        status = check_id(lock_id, err);
+        status = lock_id_check(lock_id, err);
     } else {
         status = sg_key_read(backend, key, normal, &op.key_length, err);
         op.key = normal;
@@ -299,10 +299,10 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &op.limits, err);
+        status = operation_begin(backend, &op.limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = clear_if_answered(backend->ops->lookup(backend, &op, err), err);
+    status = error_clear_if_answered(backend->ops->lookup(backend, &op, err), err);
     if (status == SYNCGUARD_OK)
         *record = op.record;
     else if (status < SYNCGUARD_OK && op.key != NULL)
@@ -316,9 +316,10 @@ syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
     syncguard_limits limits;
     syncguard_status status = sg_limits_read(backend, call, &limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &limits, err);
+        status = operation_begin(backend, &limits, err);
     if (status == SYNCGUARD_OK)
-        status = clear_if_answered(backend->ops->list(backend, &limits, fn, context, err), err);
+        status =
+            error_clear_if_answered(backend->ops->list(backend, &limits, fn, context, err), err);
     return status;
 }
 
@@ -328,10 +329,11 @@ syncguard_status sg_list_expired(syncguard_backend *backend, const syncguard_cal
     syncguard_limits limits;
     syncguard_status status = sg_limits_read(backend, call, &limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &limits, err);
+        status = operation_begin(backend, &limits, err);
     if (status != SYNCGUARD_OK || backend->ops->list_expired == NULL)
         return status;
-    return clear_if_answered(backend->ops->list_expired(backend, &limits, fn, context, err), err);
+    return error_clear_if_answered(backend->ops->list_expired(backend, &limits, fn, context, err),
+                                   err);
 }
 
 syncguard_status syncguard_examine(syncguard_backend *backend, const syncguard_call *call,
@@ -344,8 +346,9 @@ syncguard_status syncguard_examine(syncguard_backend *backend, const syncguard_c
     syncguard_limits limits;
     syncguard_status status = sg_limits_read(backend, call, &limits, err);
     if (status == SYNCGUARD_OK)
-        status = begin(backend, &limits, err);
+        status = operation_begin(backend, &limits, err);
     if (status == SYNCGUARD_OK && backend->ops->diagnose != NULL)
-        status = clear_if_answered(backend->ops->diagnose(backend, &limits, fn, context, err), err);
+        status = error_clear_if_answered(backend->ops->diagnose(backend, &limits, fn, context, err),
+                                         err);
     return status;
 }

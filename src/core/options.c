@@ -62,28 +62,28 @@ void syncguard_call_init(syncguard_call *call, size_t size)
     syncguard_struct_init(call, size, &defaults, sizeof defaults);
 }
 
-static syncguard_status refuse(syncguard_error *err, const char *what)
+static syncguard_status core_options_refuse(syncguard_error *err, const char *what)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
 }
 
-static syncguard_status check_owner(const char *owner, syncguard_error *err)
+static syncguard_status core_options_check_owner(const char *owner, syncguard_error *err)
 {
     if (owner == NULL)
         return SYNCGUARD_OK;
     size_t length = strnlen(owner, SYNCGUARD_MAX_OWNER_BYTES + 1);
     if (length > SYNCGUARD_MAX_OWNER_BYTES)
-        return refuse(err, "the owner label is longer than 128 bytes");
+        return core_options_refuse(err, "the owner label is longer than 128 bytes");
     if (!sg_utf8_valid(owner, length))
-        return refuse(err, "the owner label is not valid UTF-8");
+        return core_options_refuse(err, "the owner label is not valid UTF-8");
     return SYNCGUARD_OK;
 }
 
-static syncguard_status check_hash_secret(const char *secret, syncguard_error *err)
+static syncguard_status core_options_check_secret(const char *secret, syncguard_error *err)
 {
     size_t length = secret != NULL ? strnlen(secret, MAX_HASH_SECRET + 1) : MIN_HASH_SECRET;
     if (length < MIN_HASH_SECRET || length > MAX_HASH_SECRET)
-        return refuse(err, "hash_secret must have 16 to 1024 bytes");
+        return core_options_refuse(err, "hash_secret must have 16 to 1024 bytes");
     return SYNCGUARD_OK;
 }
 
@@ -98,12 +98,12 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
     if (status != SYNCGUARD_OK)
         return status;
     if (read.timeout_ms <= 0 || read.timeout_ms > SYNCGUARD_MAX_TIME_MS)
-        return refuse(err, "timeout_ms must be positive");
+        return core_options_refuse(err, "timeout_ms must be positive");
     if (read.dispose_timeout_ms < 0 || read.dispose_timeout_ms > SYNCGUARD_MAX_TIME_MS)
-        return refuse(err, "dispose_timeout_ms must not be negative");
-    status = check_owner(read.owner, err);
+        return core_options_refuse(err, "dispose_timeout_ms must not be negative");
+    status = core_options_check_owner(read.owner, err);
     if (status == SYNCGUARD_OK)
-        status = check_hash_secret(read.hash_secret, err);
+        status = core_options_check_secret(read.hash_secret, err);
     if (status == SYNCGUARD_OK)
         *out = read;
     return status;

@@ -19,22 +19,23 @@
 
 #define MAX_THREADS 64
 
-static bool forked(const syncguard_queue *queue)
+static bool queue_is_forked(const syncguard_queue *queue)
 {
     return queue->pid != getpid();
 }
 
-static syncguard_status refuse(const char *what, syncguard_error *err)
+static syncguard_status queue_refuse(const char *what, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
 }
 
-static syncguard_status check_queue(const syncguard_queue *queue, syncguard_error *err)
+static syncguard_status queue_check(const syncguard_queue *queue, syncguard_error *err)
 {
     syncguard_error_clear(err);
     if (queue == NULL)
-        return refuse("queue is NULL", err);
-    return forked(queue) ? refuse("the queue belongs to the parent process", err) : SYNCGUARD_OK;
+        return queue_refuse("queue is NULL", err);
+    return queue_is_forked(queue) ? queue_refuse("the queue belongs to the parent process", err)
+                                  : SYNCGUARD_OK;
 }
 
 /* ---- opening ---- */
@@ -46,8 +47,8 @@ void syncguard_queue_options_init(syncguard_queue_options *options, size_t size)
 }
 
 /* Everything but the thread and the reference to the backend. */
-static syncguard_status make_queue(syncguard_backend *backend, int max_threads,
-                                   syncguard_queue **out, syncguard_error *err)
+static syncguard_status queue_create(syncguard_backend *backend, int max_threads,
+                                     syncguard_queue **out, syncguard_error *err)
 {
     syncguard_queue *queue = syncguard_calloc(1, sizeof *queue);
     if (queue == NULL)
@@ -75,11 +76,11 @@ no_mutex:
     return syncguard_fail_memory(err);
 }
 
-static void free_queue(syncguard_queue *queue)
+static void queue_free(syncguard_queue *queue)
 {
     syncguard_backend *backend = queue->backend;
     sg_event_close(queue->fds, (int)queue->pid);
-    if (!forked(queue)) {
+    if (!queue_is_forked(queue)) {
         pthread_cond_destroy(&queue->changed);
         pthread_mutex_destroy(&queue->mutex);
     }
@@ -97,7 +98,7 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
     if (out != NULL)
         *out = NULL;
     if (backend == NULL || out == NULL)
-        return refuse("backend or out is NULL", err);
+        return queue_refuse("backend or out is NULL", err);
     syncguard_queue_options known = SYNCGUARD_QUEUE_OPTIONS_INIT;
     syncguard_status status = syncguard_struct_read(
         options, &known, sizeof known, SYNCGUARD_SIZE_UP_TO(syncguard_queue_options, max_threads),
@@ -105,11 +106,11 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
     if (status != SYNCGUARD_OK)
         return status;
     if (known.max_threads < 1 || known.max_threads > MAX_THREADS)
-        return refuse("max_threads must be 1 to 64", err);
+        return queue_refuse("max_threads must be 1 to 64", err);
     status = sg_backend_enter(backend, err);
     syncguard_queue *queue = NULL;
     if (status == SYNCGUARD_OK)
-        status = make_queue(backend, known.max_threads, &queue, err);
+        status = queue_create(backend, known.max_threads, &queue, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_backend_ref(backend);
@@ -117,28 +118,28 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
     if (status == SYNCGUARD_OK)
         *out = queue;
     else
-        free_queue(queue);
+        queue_free(queue);
     return status;
 }
 
 int syncguard_queue_fd(const syncguard_queue *queue)
 {
-    return queue == NULL || forked(queue) ? -1 : queue->fds[0];
+    return queue == NULL || queue_is_forked(queue) ? -1 : queue->fds[0];
 }
 
 /* ---- starting ---- */
 
 /* With the mutex held, before it can complete. */
-static void name(sg_request *request, void *context, syncguard_request *id)
+static void queue_request_identify(sg_request *request, void *context, syncguard_request *id)
 {
     request->context = context;
     if (id != NULL)
         *id = request->id;
 }
 
-static syncguard_status begin_acquire(sg_request *request, syncguard_backend *backend,
-                                      const char *key, const syncguard_lock_options *given,
-                                      syncguard_error *err)
+static syncguard_status queue_acquire_prepare(sg_request *request, syncguard_backend *backend,
+                                              const char *key, const syncguard_lock_options *given,
+                                              syncguard_error *err)
 {
     syncguard_lock_options options;
     sg_acquire *c = &request->acquire;
@@ -147,8 +148,8 @@ static syncguard_status begin_acquire(sg_request *request, syncguard_backend *ba
         return status;
     if (options.abort_object != NULL || options.on_lost != NULL || options.on_wait != NULL) {
         sg_acquire_forget(c);
-        return refuse("abort_object, on_lost and on_wait must be NULL: a queue has cancel and LOST",
-                      err);
+        return queue_refuse(
+            "abort_object, on_lost and on_wait must be NULL: a queue has cancel and LOST", err);
     }
     c->waiting.wake = sg_request_wake;
     c->lock->request = request;
@@ -169,13 +170,13 @@ syncguard_status syncguard_lock_acquire_async(syncguard_queue *queue, const char
     SYNCGUARD_NO_CANCEL;
     syncguard_error own;
     err = err != NULL ? err : &own;
-    syncguard_status status = check_queue(queue, err);
+    syncguard_status status = queue_check(queue, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_request *made = syncguard_calloc(1, sizeof *made);
     if (made == NULL)
         return syncguard_fail_memory(err);
-    status = begin_acquire(made, queue->backend, key, options, err);
+    status = queue_acquire_prepare(made, queue->backend, key, options, err);
     if (status != SYNCGUARD_OK) {
         syncguard_free(made);
         return status;
@@ -187,33 +188,34 @@ syncguard_status syncguard_lock_acquire_async(syncguard_queue *queue, const char
         syncguard_free(made);
         return syncguard_fail_memory(err);
     }
-    name(made, context, request);
+    queue_request_identify(made, context, request);
     sg_request_begin_acquire(made, made->acquire.started_ns);
     sg_queue_unlock(queue);
     return SYNCGUARD_OK;
 }
 
 /* Arguments of a request on a lock. */
-static syncguard_status check_lock(const syncguard_queue *queue, const syncguard_lock *lock,
-                                   const syncguard_call *call, syncguard_limits *limits,
-                                   syncguard_error *err)
+static syncguard_status queue_check_lock(const syncguard_queue *queue, const syncguard_lock *lock,
+                                         const syncguard_call *call, syncguard_limits *limits,
+                                         syncguard_error *err)
 {
-    syncguard_status status = check_queue(queue, err);
+    syncguard_status status = queue_check(queue, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (lock == NULL || lock->backend != queue->backend)
-        return refuse("lock is NULL, or of another backend", err);
+        return queue_refuse("lock is NULL, or of another backend", err);
     if (lock->pid != getpid())
-        return refuse("the lock belongs to the parent process", err);
+        return queue_refuse("the lock belongs to the parent process", err);
     status = sg_limits_read(lock->backend, call, limits, err);
     if (status == SYNCGUARD_OK && limits->abort_object != NULL)
-        return refuse("abort_object of the call must be NULL: a queue has cancel", err);
+        return queue_refuse("abort_object of the call must be NULL: a queue has cancel", err);
     return status;
 }
 
 /* The request that goes with a lock; made if the lock was acquired by a blocking call. NULL: the
  * lock is another queue's, is being released, or there is no memory. */
-static sg_request *request_of(syncguard_queue *queue, syncguard_lock *lock, syncguard_error *err)
+static sg_request *queue_request_of_lock(syncguard_queue *queue, syncguard_lock *lock,
+                                         syncguard_error *err)
 {
     pthread_mutex_t *guard = &lock->backend->core->heartbeat.mutex;
     pthread_mutex_lock(guard);
@@ -234,7 +236,7 @@ static sg_request *request_of(syncguard_queue *queue, syncguard_lock *lock, sync
         sg_queue_unlock(queue);
     } else if (granted->queue != queue || granted->releasing) {
         granted = NULL;
-        refuse("the lock is of another queue, or is being released", err);
+        queue_refuse("the lock is of another queue, or is being released", err);
     }
     pthread_mutex_unlock(guard);
     return granted;
@@ -248,10 +250,10 @@ syncguard_status syncguard_lock_release_async(syncguard_queue *queue, syncguard_
     syncguard_error own;
     syncguard_limits limits;
     err = err != NULL ? err : &own;
-    syncguard_status status = check_lock(queue, lock, call, &limits, err);
+    syncguard_status status = queue_check_lock(queue, lock, call, &limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    sg_request *granted = request_of(queue, lock, err);
+    sg_request *granted = queue_request_of_lock(queue, lock, err);
     if (granted == NULL)
         return err->code;
     sg_queue_lock(queue);
@@ -262,7 +264,7 @@ syncguard_status syncguard_lock_release_async(syncguard_queue *queue, syncguard_
     granted->taken = granted->held = granted->cancelled = false;
     granted->releasing = true;
     granted->deadline_ns = limits.deadline_ns;
-    name(granted, context, request);
+    queue_request_identify(granted, context, request);
     sg_request_set_job(granted, SG_JOB_BEHIND);
     sg_request_set_timer(granted, limits.deadline_ns);
     sg_request_begin_next(granted);
@@ -270,7 +272,7 @@ syncguard_status syncguard_lock_release_async(syncguard_queue *queue, syncguard_
     return SYNCGUARD_OK;
 }
 
-static void append_extend(sg_request *granted, sg_request *extend)
+static void queue_extend_append(sg_request *granted, sg_request *extend)
 {
     sg_request **link = &granted->next_extend;
     while (*link != NULL)
@@ -288,12 +290,12 @@ syncguard_status syncguard_lock_extend_async(syncguard_queue *queue, syncguard_l
     syncguard_error own;
     syncguard_limits limits;
     err = err != NULL ? err : &own;
-    syncguard_status status = check_lock(queue, lock, call, &limits, err);
+    syncguard_status status = queue_check_lock(queue, lock, call, &limits, err);
     if (status == SYNCGUARD_OK)
         status = sg_ttl_check(ttl_ms, err);
     if (status != SYNCGUARD_OK)
         return status;
-    sg_request *granted = request_of(queue, lock, err);
+    sg_request *granted = queue_request_of_lock(queue, lock, err);
     if (granted == NULL)
         return err->code;
     sg_request *made = syncguard_calloc(1, sizeof *made);
@@ -307,8 +309,8 @@ syncguard_status syncguard_lock_extend_async(syncguard_queue *queue, syncguard_l
     made->lock = lock;
     made->deadline_ns = limits.deadline_ns;
     made->extend.ttl_ms = ttl_ms;
-    name(made, context, request);
-    append_extend(granted, made);
+    queue_request_identify(made, context, request);
+    queue_extend_append(granted, made);
     sg_request_set_job(made, SG_JOB_BEHIND);
     sg_request_set_timer(made, limits.deadline_ns);
     sg_request_begin_next(granted);
@@ -319,7 +321,7 @@ syncguard_status syncguard_lock_extend_async(syncguard_queue *queue, syncguard_l
 bool syncguard_queue_cancel(syncguard_queue *queue, syncguard_request request)
 {
     SYNCGUARD_NO_CANCEL;
-    if (queue == NULL || forked(queue))
+    if (queue == NULL || queue_is_forked(queue))
         return false;
     sg_queue_lock(queue);
     sg_request *found = sg_queue_find(queue, request);
@@ -330,7 +332,7 @@ bool syncguard_queue_cancel(syncguard_queue *queue, syncguard_request request)
 
 /* ---- completions ---- */
 
-static void forget_extend(sg_request *request)
+static void queue_extend_unlink(sg_request *request)
 {
     if (request->granted_by == NULL)
         return;
@@ -340,7 +342,7 @@ static void forget_extend(sg_request *request)
     *link = request->next_extend;
 }
 
-static void fill(syncguard_completion *completion, const sg_request *request)
+static void completion_fill(syncguard_completion *completion, const sg_request *request)
 {
     *completion = (syncguard_completion){.kind = (syncguard_completion_kind)request->kind,
                                          .status = request->status,
@@ -365,18 +367,18 @@ static void fill(syncguard_completion *completion, const sg_request *request)
 bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completion)
 {
     SYNCGUARD_NO_CANCEL;
-    if (queue == NULL || completion == NULL || forked(queue))
+    if (queue == NULL || completion == NULL || queue_is_forked(queue))
         return false;
     sg_queue_lock(queue);
     sg_request *first = queue->first_done;
     if (first != NULL) {
         sg_request_unlist(first);
-        fill(completion, first);
+        completion_fill(completion, first);
         first->taken = true;
         if (first->kind == SYNCGUARD_COMPLETION_ACQUIRE && completion->lock != NULL)
             first->held = true;
         if (first->kind == SYNCGUARD_COMPLETION_EXTEND)
-            forget_extend(first);
+            queue_extend_unlink(first);
         if (first->held)
             sg_request_tell_loss(first);
         sg_queue_free_if_over(first);
@@ -388,7 +390,7 @@ bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completi
 /* ---- closing ---- */
 
 /* Any request, or NULL. */
-static sg_request *any_request(const syncguard_queue *queue, size_t *bucket)
+static sg_request *queue_request_any(const syncguard_queue *queue, size_t *bucket)
 {
     while (*bucket < SG_QUEUE_BUCKETS && queue->by_id[*bucket] == NULL)
         (*bucket)++;
@@ -396,7 +398,7 @@ static sg_request *any_request(const syncguard_queue *queue, size_t *bucket)
 }
 
 /* Nothing new begins, and what is in flight ends soon. */
-static void cancel_all(syncguard_queue *queue)
+static void queue_cancel_all(syncguard_queue *queue)
 {
     queue->closing = true;
     for (size_t i = 0; i < SG_QUEUE_BUCKETS; i++) {
@@ -413,7 +415,7 @@ static void cancel_all(syncguard_queue *queue)
 }
 
 /* A lock that stays the caller's: nobody tells of its loss any more. */
-static void detach_lock(sg_request *request, pthread_mutex_t *guard)
+static void queue_detach_lock(sg_request *request, pthread_mutex_t *guard)
 {
     sg_heartbeat *heartbeat = &request->queue->backend->core->heartbeat;
     pthread_mutex_lock(guard);
@@ -429,7 +431,7 @@ static void detach_lock(sg_request *request, pthread_mutex_t *guard)
 }
 
 /* Nothing is RUNNING, and nobody but disposing threads knows the request any more. */
-static void end_request(sg_request *request)
+static void queue_request_end(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     syncguard_error err;
@@ -438,13 +440,13 @@ static void end_request(sg_request *request)
     syncguard_lock *lock = request->lock;
     sg_queue_unlock(queue);
     if (request->kind == SYNCGUARD_COMPLETION_EXTEND) {
-        forget_extend(request);
+        queue_extend_unlink(request);
     } else if (request->kind == SYNCGUARD_COMPLETION_ACQUIRE && !request->finished) {
         syncguard_lock *none = NULL;
         request->acquire.status = SYNCGUARD_E_ABORTED;
         (void)sg_acquire_finish(&request->acquire, &none, &err);
     } else if (held) {
-        detach_lock(request, &queue->backend->core->heartbeat.mutex);
+        queue_detach_lock(request, &queue->backend->core->heartbeat.mutex);
     } else if (lock != NULL) {
         if (request->kind == SYNCGUARD_COMPLETION_ACQUIRE)
             lock->keep_until_ns = 0; /* nobody has held it */
@@ -463,7 +465,7 @@ static void end_request(sg_request *request)
 }
 
 /* In a forked child: what a thread of the parent was in the middle of is left alone. */
-static void free_copies(syncguard_queue *queue)
+static void queue_free_child_copies(syncguard_queue *queue)
 {
     for (size_t i = 0; i < SG_QUEUE_BUCKETS; i++) {
         while (queue->by_id[i] != NULL) {
@@ -488,24 +490,24 @@ void syncguard_queue_close(syncguard_queue *queue)
     SYNCGUARD_NO_CANCEL;
     if (queue == NULL)
         return;
-    if (forked(queue)) {
-        free_copies(queue);
-        free_queue(queue);
+    if (queue_is_forked(queue)) {
+        queue_free_child_copies(queue);
+        queue_free(queue);
         return;
     }
     sg_queue_lock(queue);
-    cancel_all(queue);
+    queue_cancel_all(queue);
     sg_queue_unlock(queue);
     size_t bucket = 0;
     /* Before the threads: a waiter that has left the wait queue is not being woken any more. */
     for (;;) {
         sg_queue_lock(queue);
-        sg_request *request = any_request(queue, &bucket);
+        sg_request *request = queue_request_any(queue, &bucket);
         sg_queue_unlock(queue);
         if (request == NULL)
             break;
-        end_request(request);
+        queue_request_end(request);
     }
     sg_queue_threads_stop(queue);
-    free_queue(queue);
+    queue_free(queue);
 }

@@ -42,25 +42,25 @@ typedef struct batch {
 
 /* ---- collecting. The mutex is held. ---- */
 
-static bool is_acquire(const sg_request *request)
+static bool batch_request_is_acquire(const sg_request *request)
 {
     return request->kind == SYNCGUARD_COMPLETION_ACQUIRE;
 }
 
-static bool allows_batch(const sg_request *request)
+static bool batch_accepts(const sg_request *request)
 {
     if (request->give_back)
         return false;
-    if (is_acquire(request))
+    if (batch_request_is_acquire(request))
         return request->must_try && !request->missed && !request->acquire.joined &&
                request->acquire.slots == 0;
     return request->kind == SYNCGUARD_COMPLETION_RELEASE &&
            atomic_load(&request->lock->keep_until_ns) == 0;
 }
 
-static int64_t deadline_of(const sg_request *request)
+static int64_t batch_request_deadline(const sg_request *request)
 {
-    if (!is_acquire(request))
+    if (!batch_request_is_acquire(request))
         return request->deadline_ns;
     int64_t end =
         syncguard_clock_after(request->since_ns, request->queue->backend->core->options.timeout_ms);
@@ -69,16 +69,16 @@ static int64_t deadline_of(const sg_request *request)
 }
 
 /* Begins with the first that is READY, so that nothing is overtaken for ever. */
-static void collect(batch *b)
+static void batch_collect(batch *b)
 {
     sg_request *request = b->worker->queue->first_ready;
-    int64_t first_ns = deadline_of(request);
-    if (!allows_batch(request))
+    int64_t first_ns = batch_request_deadline(request);
+    if (!batch_accepts(request))
         return;
     b->limits.deadline_ns = first_ns;
     for (int i = 0; i < LOOK_AT && request != NULL && b->taken < SYNCGUARD_MANY_MAX; i++) {
-        int64_t deadline_ns = deadline_of(request);
-        if (allows_batch(request) && deadline_ns >= first_ns - SPREAD_NS / 2 &&
+        int64_t deadline_ns = batch_request_deadline(request);
+        if (batch_accepts(request) && deadline_ns >= first_ns - SPREAD_NS / 2 &&
             deadline_ns - SPREAD_NS / 2 <= first_ns) {
             b->requests[b->taken++] = request;
             if (deadline_ns > b->limits.deadline_ns)
@@ -88,7 +88,7 @@ static void collect(batch *b)
     }
 }
 
-static void take_all(batch *b)
+static void batch_take(batch *b)
 {
     for (size_t i = 0; i < b->taken; i++) {
         sg_request *request = b->requests[i];
@@ -101,7 +101,7 @@ static void take_all(batch *b)
 
 /* ---- doing. The mutex is not held; the requests are RUNNING. ---- */
 
-static bool begin_acquire(const batch *b, entry *e, syncguard_error *err)
+static bool batch_begin_acquire(const batch *b, entry *e, syncguard_error *err)
 {
     sg_acquire *c = &e->request->acquire;
     e->acquire = (syncguard_acquire_op){.remaining_ms = -1};
@@ -114,7 +114,7 @@ static bool begin_acquire(const batch *b, entry *e, syncguard_error *err)
     return false;
 }
 
-static bool begin_release(batch *b, entry *e)
+static bool batch_begin_release(batch *b, entry *e)
 {
     syncguard_limits limits = {e->request->deadline_ns, b->limits.abort_object};
     if (sg_lock_release_begin(e->request->lock, &limits, &e->release))
@@ -124,22 +124,22 @@ static bool begin_release(batch *b, entry *e)
 }
 
 /* A request that did not begin belongs to others, or is gone. */
-static void begin_all(batch *b)
+static void batch_begin(batch *b)
 {
     for (size_t i = 0; i < b->taken; i++) {
         entry *e = &b->entries[b->begun];
         syncguard_many_op *item = &b->items[b->begun];
-        bool acquires = is_acquire(b->requests[i]);
+        bool acquires = batch_request_is_acquire(b->requests[i]);
         e->request = b->requests[i];
         item->acquire = acquires ? &e->acquire : NULL;
         item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if ((acquires ? begin_acquire(b, e, &item->error) : begin_release(b, e)) != 0)
+        if ((acquires ? batch_begin_acquire(b, e, &item->error) : batch_begin_release(b, e)) != 0)
             b->begun++;
     }
 }
 
-static void end_all(batch *b)
+static void batch_end(batch *b)
 {
     for (size_t i = 0; i < b->begun; i++) {
         sg_request *request = b->entries[i].request;
@@ -157,7 +157,7 @@ static void end_all(batch *b)
 }
 
 /* The mutex is held, and let go of meanwhile. Closing ends all of them, a cancel only one. */
-static void run_alone(const batch *b)
+static void batch_run_singly(const batch *b)
 {
     for (size_t i = 0; i < b->alone; i++) {
         if (!b->worker->queue->closing)
@@ -175,16 +175,16 @@ bool sg_batch_run(sg_worker *worker)
     b.worker = worker;
     b.limits.abort_object = worker->abort_object;
     b.taken = b.begun = b.alone = 0;
-    collect(&b);
+    batch_collect(&b);
     if (b.taken < 2)
         return false;
-    take_all(&b);
+    batch_take(&b);
     sg_queue_unlock(worker->queue);
-    begin_all(&b);
+    batch_begin(&b);
     if (b.begun > 0)
         backend->ops->do_many(backend, b.items, b.begun, &b.limits);
-    end_all(&b);
+    batch_end(&b);
     sg_queue_lock(worker->queue);
-    run_alone(&b);
+    batch_run_singly(&b);
     return true;
 }

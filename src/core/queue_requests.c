@@ -19,7 +19,7 @@
 
 /* ---- completing. The mutex is held. ---- */
 
-static syncguard_error *copy_error(syncguard_status status, const syncguard_error *err)
+static syncguard_error *queue_error_copy(syncguard_status status, const syncguard_error *err)
 {
     syncguard_error *kept = status < SYNCGUARD_OK ? syncguard_calloc(1, sizeof *kept) : NULL;
     if (kept != NULL)
@@ -28,7 +28,7 @@ static syncguard_error *copy_error(syncguard_status status, const syncguard_erro
 }
 
 /* The job is over. In a queue that is being closed the rest is left to who closes it. */
-static void complete(sg_request *request, syncguard_status status)
+static void queue_request_complete(sg_request *request, syncguard_status status)
 {
     if (!request->told)
         request->status = status;
@@ -43,7 +43,7 @@ static void complete(sg_request *request, syncguard_status status)
         sg_request_list(request);
 }
 
-static bool extend_runs(const sg_request *granted)
+static bool queue_extend_is_running(const sg_request *granted)
 {
     const sg_request *extend = granted->next_extend;
     while (extend != NULL && extend->job != SG_JOB_RUNNING)
@@ -57,7 +57,7 @@ void sg_request_tell_loss(sg_request *granted)
         granted->queue->closing)
         return;
     /* Other losses are found by the clock, perhaps because this extend hangs. */
-    if (granted->lost == SYNCGUARD_LOST_ABSENT && extend_runs(granted))
+    if (granted->lost == SYNCGUARD_LOST_ABSENT && queue_extend_is_running(granted))
         return;
     granted->lost_told = true;
     granted->kind = SYNCGUARD_COMPLETION_LOST;
@@ -79,10 +79,10 @@ void sg_request_begin_next(sg_request *granted)
     sg_request_make_ready(next, next->give_back ? SYNCGUARD_NO_DEADLINE : next->deadline_ns);
 }
 
-static void complete_extend(sg_request *request, syncguard_status status)
+static void queue_extend_complete(sg_request *request, syncguard_status status)
 {
     sg_request *granted = request->granted_by;
-    complete(request, status);
+    queue_request_complete(request, status);
     if (granted != NULL) {
         sg_request_tell_loss(granted);
         sg_request_begin_next(granted);
@@ -100,7 +100,7 @@ void sg_request_begin_acquire(sg_request *request, int64_t since_ns)
     sg_request_make_ready(request, end < deadline_ns ? end : deadline_ns);
 }
 
-static void make_ready_now(sg_request *request)
+static void queue_acquire_make_ready(sg_request *request)
 {
     sg_request_begin_acquire(request, syncguard_clock_ns());
 }
@@ -113,17 +113,17 @@ void sg_request_wake(sg_waiting *waiting)
     sg_queue_lock(queue);
     request->woken = true;
     if (request->job == SG_JOB_WAITING)
-        make_ready_now(request);
+        queue_acquire_make_ready(request);
     sg_queue_unlock(queue);
 }
 
 /* The mutex is not held; the request is RUNNING. */
-static void finish_acquire(sg_request *request, syncguard_error *err)
+static void queue_acquire_finish(sg_request *request, syncguard_error *err)
 {
     syncguard_queue *queue = request->queue;
     syncguard_lock *lock = NULL;
     syncguard_status status = sg_acquire_finish(&request->acquire, &lock, err);
-    syncguard_error *error = copy_error(status, err);
+    syncguard_error *error = queue_error_copy(status, err);
     sg_queue_lock(queue);
     request->finished = true;
     request->error = error;
@@ -135,10 +135,10 @@ static void finish_acquire(sg_request *request, syncguard_error *err)
         lock = NULL;
     }
     request->lock = lock;
-    complete(request, request->cancelled ? SYNCGUARD_E_ABORTED : status);
+    queue_request_complete(request, request->cancelled ? SYNCGUARD_E_ABORTED : status);
 }
 
-static void fail_cancelled(sg_request *request, syncguard_error *err)
+static void queue_acquire_set_aborted(sg_request *request, syncguard_error *err)
 {
     request->acquire.status =
         syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the request was cancelled");
@@ -149,7 +149,7 @@ static void fail_cancelled(sg_request *request, syncguard_error *err)
 #define LONG_PAUSE_NS (10000 * SYNCGUARD_NS_PER_MS)
 #define FULL_NS (1000 * SYNCGUARD_NS_PER_MS)
 
-static int64_t timer_of(const sg_acquire *c, int64_t until_ns)
+static int64_t queue_acquire_timer_ns(const sg_acquire *c, int64_t until_ns)
 {
     if (until_ns == c->pause_end_ns && until_ns - c->pause_begun_ns > LONG_PAUSE_NS &&
         until_ns < SYNCGUARD_NO_DEADLINE - FULL_NS)
@@ -159,15 +159,15 @@ static int64_t timer_of(const sg_acquire *c, int64_t until_ns)
 
 /* After a step that needs to wait, or a worker that this thread is not. True if the request is no
  * longer this thread's. The mutex is held then, and otherwise not. */
-static bool put_off(sg_request *request, sg_acquire_step *step, int64_t *until_ns,
-                    syncguard_error *err)
+static bool queue_acquire_defer(sg_request *request, sg_acquire_step *step, int64_t *until_ns,
+                                syncguard_error *err)
 {
     sg_acquire *c = &request->acquire;
     syncguard_queue *queue = request->queue;
     sg_queue_lock(queue);
     if (request->cancelled) {
         sg_queue_unlock(queue);
-        fail_cancelled(request, err);
+        queue_acquire_set_aborted(request, err);
         *step = SG_ACQUIRE_END;
         return false;
     }
@@ -180,18 +180,19 @@ static bool put_off(sg_request *request, sg_acquire_step *step, int64_t *until_n
     c->limits.abort_object = NULL;
     if (*step == SG_ACQUIRE_WAIT) {
         sg_request_set_job(request, SG_JOB_WAITING);
-        sg_request_set_timer(request, timer_of(c, *until_ns));
+        sg_request_set_timer(request, queue_acquire_timer_ns(c, *until_ns));
     } else {
         request->must_try = true;
-        make_ready_now(request);
+        queue_acquire_make_ready(request);
     }
     return true;
 }
 
 /* Takes the steps of an acquire from here on, as far as this thread can: without a worker it does
  * no I/O. The request is RUNNING. The mutex is not held, but is afterwards. */
-static void take_steps(sg_request *request, const sg_worker *worker, sg_acquire_step step,
-                       int64_t since_ns, int64_t until_ns, syncguard_error *err)
+static void queue_acquire_take_steps(sg_request *request, const sg_worker *worker,
+                                     sg_acquire_step step, int64_t since_ns, int64_t until_ns,
+                                     syncguard_error *err)
 {
     sg_acquire *c = &request->acquire;
     while (step != SG_ACQUIRE_END) {
@@ -202,15 +203,15 @@ static void take_steps(sg_request *request, const sg_worker *worker, sg_acquire_
         } else if (step == SG_ACQUIRE_PAUSE) {
             sg_acquire_pause(c);
             step = sg_acquire_next(c, &until_ns, err);
-        } else if (put_off(request, &step, &until_ns, err)) {
+        } else if (queue_acquire_defer(request, &step, &until_ns, err)) {
             return;
         }
     }
-    finish_acquire(request, err);
+    queue_acquire_finish(request, err);
 }
 
 /* The mutex is held, and let go of meanwhile; the request is RUNNING. */
-static void drive(sg_request *request, const sg_worker *worker)
+static void queue_acquire_run(sg_request *request, const sg_worker *worker)
 {
     sg_acquire *c = &request->acquire;
     bool must_try = request->must_try;
@@ -231,33 +232,33 @@ static void drive(sg_request *request, const sg_worker *worker)
         sg_acquire_try_missed(c, &err);
         step = sg_acquire_next(c, &until_ns, &err);
     }
-    take_steps(request, worker, step, since_ns, until_ns, &err);
+    queue_acquire_take_steps(request, worker, step, since_ns, until_ns, &err);
 }
 
 void sg_request_tried(sg_request *request, syncguard_error *err)
 {
     int64_t until_ns = 0;
     sg_acquire_step step = sg_acquire_next(&request->acquire, &until_ns, err);
-    take_steps(request, NULL, step, 0, until_ns, err);
+    queue_acquire_take_steps(request, NULL, step, 0, until_ns, err);
 }
 
 /* The deadline of the whole has passed, or the request was cancelled, in a wait. */
-static void end_waiting(sg_request *request, bool cancelled)
+static void queue_acquire_end_wait(sg_request *request, bool cancelled)
 {
     syncguard_error err;
     sg_request_set_job(request, SG_JOB_RUNNING);
     sg_queue_unlock(request->queue);
     syncguard_error_clear(&err);
     if (cancelled)
-        fail_cancelled(request, &err);
+        queue_acquire_set_aborted(request, &err);
     else
         request->acquire.status = syncguard_limits_check(&request->acquire.limits, &err);
-    finish_acquire(request, &err);
+    queue_acquire_finish(request, &err);
 }
 
 /* ---- extend and release ---- */
 
-static void run_extend(const sg_worker *worker, sg_request *request)
+static void queue_extend_run(const sg_worker *worker, sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     syncguard_lock *lock = request->lock;
@@ -271,9 +272,9 @@ static void run_extend(const sg_worker *worker, sg_request *request)
         status = sg_lock_extend(lock, request->extend.ttl_ms, &limits, &expires_at_ms, &err);
         sg_queue_lock(queue);
     }
-    request->error = copy_error(status, &err);
+    request->error = queue_error_copy(status, &err);
     request->extend.expires_at_ms = expires_at_ms;
-    complete_extend(request, status);
+    queue_extend_complete(request, status);
 }
 
 void sg_request_released(sg_request *request, syncguard_status status, const syncguard_error *err)
@@ -281,12 +282,12 @@ void sg_request_released(sg_request *request, syncguard_status status, const syn
     sg_lock_give_back(request->lock);
     sg_queue_lock(request->queue);
     request->lock = NULL;
-    request->error = copy_error(status, err);
-    complete(request, status);
+    request->error = queue_error_copy(status, err);
+    queue_request_complete(request, status);
 }
 
 /* The release, and the end of the handle. */
-static void run_release(const sg_worker *worker, sg_request *request)
+static void queue_release_run(const sg_worker *worker, sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     syncguard_lock *lock = request->lock;
@@ -299,7 +300,7 @@ static void run_release(const sg_worker *worker, sg_request *request)
 }
 
 /* The completion has been told already. */
-static void run_give_back(sg_request *request)
+static void queue_give_back_lock(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     syncguard_lock *lock = request->lock;
@@ -313,19 +314,19 @@ static void run_give_back(sg_request *request)
 }
 
 /* They complete before the release. Nothing is left for them to extend. */
-static void end_extends(const sg_request *granted)
+static void queue_extends_end(const sg_request *granted)
 {
     for (sg_request *extend = granted->next_extend; extend != NULL; extend = extend->next_extend) {
         if (extend->job == SG_JOB_RUNNING && extend->worker != NULL)
             syncguard_abort_trigger(extend->worker->abort_object);
         else if (extend->job != SG_JOB_NONE && extend->job != SG_JOB_RUNNING)
-            complete(extend, SYNCGUARD_ABSENT);
+            queue_request_complete(extend, SYNCGUARD_ABSENT);
     }
 }
 
 /* Completes a release that has not begun, behind the extends that it ends: it goes on in the
  * background. Freeing the handle may have to wait for a renewal, so that is left to a worker. */
-static void abandon_release(sg_request *request, syncguard_status status)
+static void queue_release_abandon(sg_request *request, syncguard_status status)
 {
     syncguard_queue *queue = request->queue;
     sg_request_set_job(request, SG_JOB_RUNNING);
@@ -337,7 +338,7 @@ static void abandon_release(sg_request *request, syncguard_status status)
     sg_request_set_job(request, queue->closing ? SG_JOB_CLOSING : SG_JOB_BEHIND);
     if (queue->closing)
         return;
-    end_extends(request);
+    queue_extends_end(request);
     sg_request_begin_next(request);
 }
 
@@ -348,33 +349,33 @@ void sg_request_run(sg_worker *worker, sg_request *request)
     sg_request_set_job(request, SG_JOB_RUNNING);
     request->worker = worker;
     if (request->give_back)
-        run_give_back(request);
+        queue_give_back_lock(request);
     else if (request->kind == SYNCGUARD_COMPLETION_ACQUIRE)
-        drive(request, worker);
+        queue_acquire_run(request, worker);
     else if (request->kind == SYNCGUARD_COMPLETION_EXTEND)
-        run_extend(worker, request);
+        queue_extend_run(worker, request);
     else
-        run_release(worker, request);
+        queue_release_run(worker, request);
 }
 
 void sg_request_expire(sg_request *request)
 {
     bool waiting = request->job == SG_JOB_WAITING;
     if (request->kind == SYNCGUARD_COMPLETION_EXTEND) {
-        complete_extend(request, SYNCGUARD_E_NETWORK_TIMEOUT);
+        queue_extend_complete(request, SYNCGUARD_E_NETWORK_TIMEOUT);
     } else if (request->kind == SYNCGUARD_COMPLETION_RELEASE) {
-        abandon_release(request, SYNCGUARD_E_NETWORK_TIMEOUT);
+        queue_release_abandon(request, SYNCGUARD_E_NETWORK_TIMEOUT);
     } else if (waiting && syncguard_clock_ns() >= request->acquire.limits.deadline_ns) {
-        end_waiting(request, false);
+        queue_acquire_end_wait(request, false);
     } else {
         request->missed = !waiting;
         sg_request_set_job(request, SG_JOB_RUNNING);
-        drive(request, NULL);
+        queue_acquire_run(request, NULL);
     }
 }
 
 /* An outcome that nobody has taken: a grant is given back, a failure is no longer told. */
-static void take_back_outcome(sg_request *request)
+static void queue_acquire_take_back(sg_request *request)
 {
     request->status = SYNCGUARD_E_ABORTED;
     if (request->lock == NULL)
@@ -385,7 +386,7 @@ static void take_back_outcome(sg_request *request)
 }
 
 /* Its batch goes on for the sake of the others. */
-static void tell_cancelled(sg_request *request)
+static void queue_request_tell_cancelled(sg_request *request)
 {
     request->told = true;
     request->status = SYNCGUARD_E_ABORTED;
@@ -402,21 +403,21 @@ bool sg_request_cancel(sg_request *request)
         return false;
     if (request->listed) {
         if (acquires && !request->give_back)
-            take_back_outcome(request);
+            queue_acquire_take_back(request);
         return true;
     }
     request->cancelled = true;
     if (request->job == SG_JOB_RUNNING && request->shared && !closing) {
-        tell_cancelled(request);
+        queue_request_tell_cancelled(request);
     } else if (request->job == SG_JOB_RUNNING) {
         if (request->worker != NULL)
             syncguard_abort_trigger(request->worker->abort_object);
     } else if (acquires) {
-        end_waiting(request, true);
+        queue_acquire_end_wait(request, true);
     } else if (request->kind == SYNCGUARD_COMPLETION_EXTEND) {
-        complete_extend(request, SYNCGUARD_E_ABORTED);
+        queue_extend_complete(request, SYNCGUARD_E_ABORTED);
     } else if (!request->give_back) {
-        abandon_release(request, SYNCGUARD_E_ABORTED);
+        queue_release_abandon(request, SYNCGUARD_E_ABORTED);
     }
     return true;
 }

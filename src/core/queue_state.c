@@ -28,7 +28,7 @@ void sg_queue_unlock(syncguard_queue *queue)
     }
 }
 
-static void wake_keeper(syncguard_queue *queue, int64_t until_ns)
+static void queue_keeper_wake(syncguard_queue *queue, int64_t until_ns)
 {
     if (until_ns < queue->keeper_until_ns) {
         queue->keeper_until_ns = until_ns;
@@ -36,13 +36,13 @@ static void wake_keeper(syncguard_queue *queue, int64_t until_ns)
     }
 }
 
-static void wake_worker(syncguard_queue *queue)
+static void queue_worker_wake(syncguard_queue *queue)
 {
     sg_worker *worker = queue->idle;
     if (worker == NULL) {
         queue->start_worker(queue);
         if (queue->worker_count == 0)
-            wake_keeper(queue, 0);
+            queue_keeper_wake(queue, 0);
         return;
     }
     queue->idle = worker->next_idle;
@@ -53,22 +53,22 @@ static void wake_worker(syncguard_queue *queue)
 
 /* ---- timers ---- */
 
-static void place(const syncguard_queue *queue, size_t index, sg_request *request)
+static void queue_timer_place(const syncguard_queue *queue, size_t index, sg_request *request)
 {
     queue->timers[index] = request;
     request->timer_index = (uint32_t)index;
 }
 
-static void sift_up(const syncguard_queue *queue, size_t index, sg_request *request)
+static void queue_timer_sift_up(const syncguard_queue *queue, size_t index, sg_request *request)
 {
     while (index > 0 && request->timer_ns < queue->timers[(index - 1) / 2]->timer_ns) {
-        place(queue, index, queue->timers[(index - 1) / 2]);
+        queue_timer_place(queue, index, queue->timers[(index - 1) / 2]);
         index = (index - 1) / 2;
     }
-    place(queue, index, request);
+    queue_timer_place(queue, index, request);
 }
 
-static void sift_down(const syncguard_queue *queue, size_t index, sg_request *request)
+static void queue_timer_sift_down(const syncguard_queue *queue, size_t index, sg_request *request)
 {
     for (;;) {
         size_t child = 2 * index + 1;
@@ -79,13 +79,13 @@ static void sift_down(const syncguard_queue *queue, size_t index, sg_request *re
             child++;
         if (request->timer_ns <= queue->timers[child]->timer_ns)
             break;
-        place(queue, index, queue->timers[child]);
+        queue_timer_place(queue, index, queue->timers[child]);
         index = child;
     }
-    place(queue, index, request);
+    queue_timer_place(queue, index, request);
 }
 
-static void stop_timer(sg_request *request)
+static void queue_timer_stop(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     size_t index = request->timer_index;
@@ -95,22 +95,22 @@ static void stop_timer(sg_request *request)
     sg_request *last = queue->timers[--queue->timer_count];
     if (last == request)
         return;
-    sift_up(queue, index, last);
-    sift_down(queue, last->timer_index, last);
+    queue_timer_sift_up(queue, index, last);
+    queue_timer_sift_down(queue, last->timer_index, last);
 }
 
 void sg_request_set_timer(sg_request *request, int64_t timer_ns)
 {
     syncguard_queue *queue = request->queue;
-    stop_timer(request);
+    queue_timer_stop(request);
     if (timer_ns == SYNCGUARD_NO_DEADLINE)
         return;
     request->timer_ns = timer_ns;
-    sift_up(queue, queue->timer_count++, request);
-    wake_keeper(queue, timer_ns);
+    queue_timer_sift_up(queue, queue->timer_count++, request);
+    queue_keeper_wake(queue, timer_ns);
 }
 
-static bool reserve_timer(syncguard_queue *queue)
+static bool queue_timer_reserve(syncguard_queue *queue)
 {
     size_t capacity = queue->timer_capacity > 0 ? 2 * queue->timer_capacity : FIRST_CAPACITY;
     if (queue->count < queue->timer_capacity)
@@ -130,7 +130,7 @@ static bool reserve_timer(syncguard_queue *queue)
 
 /* ---- requests ---- */
 
-static void insert(sg_request *request)
+static void queue_id_insert(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     request->id = ++queue->last_id;
@@ -139,7 +139,7 @@ static void insert(sg_request *request)
     *bucket = request;
 }
 
-static void take_out(const sg_request *request)
+static void queue_id_remove(const sg_request *request)
 {
     sg_request **link = &request->queue->by_id[request->id % SG_QUEUE_BUCKETS];
     while (*link != request)
@@ -149,19 +149,19 @@ static void take_out(const sg_request *request)
 
 bool sg_queue_add(syncguard_queue *queue, sg_request *request)
 {
-    if (!reserve_timer(queue))
+    if (!queue_timer_reserve(queue))
         return false;
     request->queue = queue;
     request->timer_index = NO_TIMER;
     queue->count++;
-    insert(request);
+    queue_id_insert(request);
     return true;
 }
 
 void sg_queue_rename(sg_request *request)
 {
-    take_out(request);
-    insert(request);
+    queue_id_remove(request);
+    queue_id_insert(request);
 }
 
 sg_request *sg_queue_find(const syncguard_queue *queue, syncguard_request id)
@@ -176,13 +176,13 @@ void sg_queue_free_if_over(sg_request *request)
 {
     if (request->job != SG_JOB_NONE || request->listed || !request->taken || request->held)
         return;
-    take_out(request);
+    queue_id_remove(request);
     request->queue->count--;
     syncguard_free(request->error);
     syncguard_free(request);
 }
 
-static void append_ready(sg_request *request)
+static void queue_ready_append(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     request->next_ready = NULL;
@@ -194,7 +194,7 @@ static void append_ready(sg_request *request)
     queue->last_ready = request;
 }
 
-static void remove_ready(const sg_request *request)
+static void queue_ready_remove(const sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     if (request->previous_ready != NULL)
@@ -211,24 +211,24 @@ void sg_request_set_job(sg_request *request, sg_job job)
 {
     syncguard_queue *queue = request->queue;
     if (request->job == SG_JOB_READY)
-        remove_ready(request);
+        queue_ready_remove(request);
     if (request->job == SG_JOB_RUNNING && --queue->running == 0 && queue->closing)
         pthread_cond_broadcast(&queue->changed);
     if (job == SG_JOB_RUNNING)
         queue->running++;
     if (job == SG_JOB_READY)
-        append_ready(request);
+        queue_ready_append(request);
     request->worker = NULL;
     request->shared = false;
     request->job = (uint8_t)job;
-    stop_timer(request);
+    queue_timer_stop(request);
 }
 
 void sg_request_make_ready(sg_request *request, int64_t timer_ns)
 {
     sg_request_set_job(request, SG_JOB_READY);
     sg_request_set_timer(request, timer_ns);
-    wake_worker(request->queue);
+    queue_worker_wake(request->queue);
 }
 
 /* ---- completions ---- */

@@ -16,7 +16,7 @@
 #include "util/thread.h"
 
 /* The mutex is held. */
-static void run_first(sg_worker *worker)
+static void queue_worker_run_first(sg_worker *worker)
 {
     sg_abort_reset(worker->abort_object); /* it may have ended the request before */
     if (!sg_batch_run(worker))
@@ -24,7 +24,7 @@ static void run_first(sg_worker *worker)
 }
 
 /* The mutex is held, and let go of to sleep. */
-static void sleep_until(sg_worker *worker, int64_t until_ns)
+static void queue_worker_sleep(sg_worker *worker, int64_t until_ns)
 {
     syncguard_limits limits = {until_ns, NULL};
     sg_queue_unlock(worker->queue);
@@ -32,14 +32,14 @@ static void sleep_until(sg_worker *worker, int64_t until_ns)
     sg_queue_lock(worker->queue);
 }
 
-static void *work_loop(void *argument)
+static void *queue_worker_run(void *argument)
 {
     sg_worker *worker = argument;
     syncguard_queue *queue = worker->queue;
     sg_queue_lock(queue);
     while (!queue->stopping) {
         if (queue->first_ready != NULL) {
-            run_first(worker);
+            queue_worker_run_first(worker);
             continue;
         }
         if (!worker->idle) {
@@ -47,13 +47,13 @@ static void *work_loop(void *argument)
             worker->next_idle = queue->idle;
             queue->idle = worker;
         }
-        sleep_until(worker, SYNCGUARD_NO_DEADLINE);
+        queue_worker_sleep(worker, SYNCGUARD_NO_DEADLINE);
     }
     sg_queue_unlock(queue);
     return NULL;
 }
 
-static void *keep_time(void *argument)
+static void *queue_keeper_run(void *argument)
 {
     sg_worker *keeper = argument;
     syncguard_queue *queue = keeper->queue;
@@ -64,24 +64,24 @@ static void *keep_time(void *argument)
         if (first != NULL && first->timer_ns <= syncguard_clock_ns()) {
             sg_request_expire(first);
         } else if (queue->worker_count == 0 && queue->first_ready != NULL) {
-            run_first(keeper);
+            queue_worker_run_first(keeper);
         } else {
             queue->keeper_until_ns = first != NULL ? first->timer_ns : SYNCGUARD_NO_DEADLINE;
-            sleep_until(keeper, queue->keeper_until_ns);
+            queue_worker_sleep(keeper, queue->keeper_until_ns);
         }
     }
     sg_queue_unlock(queue);
     return NULL;
 }
 
-static void free_thread(sg_worker *worker)
+static void queue_thread_free(sg_worker *worker)
 {
     syncguard_parker_close(&worker->parker);
     syncguard_abort_free(worker->abort_object);
 }
 
-static syncguard_status start(sg_worker *worker, syncguard_queue *queue, void *(*run)(void *),
-                              syncguard_error *err)
+static syncguard_status queue_thread_start(sg_worker *worker, syncguard_queue *queue,
+                                           void *(*run)(void *), syncguard_error *err)
 {
     worker->queue = queue;
     syncguard_status status = syncguard_parker_open_light(&worker->parker, NULL, err);
@@ -91,20 +91,20 @@ static syncguard_status start(sg_worker *worker, syncguard_queue *queue, void *(
     if (status == SYNCGUARD_OK)
         status = sg_thread_start(&worker->thread, run, worker, "serve a queue", err);
     if (status != SYNCGUARD_OK) {
-        free_thread(worker);
+        queue_thread_free(worker);
         worker->abort_object = NULL;
     }
     return status;
 }
 
-static void start_worker(syncguard_queue *queue)
+static void queue_worker_start(syncguard_queue *queue)
 {
     if (queue->worker_count >= queue->max_workers)
         return;
     sg_worker *worker = syncguard_calloc(1, sizeof *worker);
     if (worker == NULL)
         return;
-    if (start(worker, queue, work_loop, NULL) != SYNCGUARD_OK) {
+    if (queue_thread_start(worker, queue, queue_worker_run, NULL) != SYNCGUARD_OK) {
         syncguard_free(worker);
         return;
     }
@@ -115,8 +115,8 @@ static void start_worker(syncguard_queue *queue)
 
 syncguard_status sg_queue_threads_start(syncguard_queue *queue, syncguard_error *err)
 {
-    queue->start_worker = start_worker;
-    return start(&queue->keeper, queue, keep_time, err);
+    queue->start_worker = queue_worker_start;
+    return queue_thread_start(&queue->keeper, queue, queue_keeper_run, err);
 }
 
 void sg_queue_threads_stop(syncguard_queue *queue)
@@ -135,11 +135,11 @@ void sg_queue_threads_stop(syncguard_queue *queue)
 
 void sg_queue_threads_free(syncguard_queue *queue)
 {
-    free_thread(&queue->keeper);
+    queue_thread_free(&queue->keeper);
     while (queue->workers != NULL) {
         sg_worker *worker = queue->workers;
         queue->workers = worker->next;
-        free_thread(worker);
+        queue_thread_free(worker);
         syncguard_free(worker);
     }
 }

@@ -10,23 +10,23 @@
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 
-static void heap_place(sg_renewal_queue *queue, syncguard_lock *lock, size_t index)
+static void renewal_heap_place(sg_renewal_queue *queue, syncguard_lock *lock, size_t index)
 {
     queue->heap[index] = lock;
     lock->heap_index = index;
 }
 
-static void heap_rise(sg_renewal_queue *queue, size_t index)
+static void renewal_heap_sift_up(sg_renewal_queue *queue, size_t index)
 {
     syncguard_lock *lock = queue->heap[index];
     while (index > 0 && queue->heap[(index - 1) / 2]->next_ns > lock->next_ns) {
-        heap_place(queue, queue->heap[(index - 1) / 2], index);
+        renewal_heap_place(queue, queue->heap[(index - 1) / 2], index);
         index = (index - 1) / 2;
     }
-    heap_place(queue, lock, index);
+    renewal_heap_place(queue, lock, index);
 }
 
-static void heap_sink(sg_renewal_queue *queue, size_t index)
+static void renewal_heap_sift_down(sg_renewal_queue *queue, size_t index)
 {
     syncguard_lock *lock = queue->heap[index];
     for (;;) {
@@ -38,10 +38,10 @@ static void heap_sink(sg_renewal_queue *queue, size_t index)
             child++;
         if (queue->heap[child]->next_ns >= lock->next_ns)
             break;
-        heap_place(queue, queue->heap[child], index);
+        renewal_heap_place(queue, queue->heap[child], index);
         index = child;
     }
-    heap_place(queue, lock, index);
+    renewal_heap_place(queue, lock, index);
 }
 
 bool sg_renewal_queue_reserve(sg_renewal_queue *queue, size_t count)
@@ -66,8 +66,8 @@ bool sg_renewal_queue_reserve(sg_renewal_queue *queue, size_t count)
 
 void sg_renewal_queue_push(sg_renewal_queue *queue, syncguard_lock *lock)
 {
-    heap_place(queue, lock, queue->count++);
-    heap_rise(queue, lock->heap_index);
+    renewal_heap_place(queue, lock, queue->count++);
+    renewal_heap_sift_up(queue, lock->heap_index);
     lock->queue = queue;
 }
 
@@ -79,9 +79,9 @@ void sg_renewal_queue_remove(syncguard_lock *lock)
     queue->count--;
     if (index == queue->count)
         return;
-    heap_place(queue, queue->heap[queue->count], index);
-    heap_rise(queue, index);
-    heap_sink(queue, queue->heap[index]->heap_index);
+    renewal_heap_place(queue, queue->heap[queue->count], index);
+    renewal_heap_sift_up(queue, index);
+    renewal_heap_sift_down(queue, queue->heap[index]->heap_index);
 }
 
 void sg_renewal_queue_move_all(sg_renewal_queue *from, sg_renewal_queue *to)
@@ -117,7 +117,7 @@ bool sg_renewal_is_last_lease(const syncguard_lock *lock)
 
 /* A last lease cannot become longer, but the store is still asked whether the lock is there: while
  * more is left than the time in which a loss is noticed anyway. */
-static void schedule_at(syncguard_lock *lock, int64_t next_ns)
+static void renewal_schedule_at(syncguard_lock *lock, int64_t next_ns)
 {
     int64_t lease_end = sg_lock_lease_end(lock);
     int64_t third = syncguard_clock_after(0, lock->wanted_ttl_ms) / 3;
@@ -127,7 +127,7 @@ static void schedule_at(syncguard_lock *lock, int64_t next_ns)
 
 void sg_renewal_schedule(syncguard_lock *lock)
 {
-    schedule_at(lock, renewal_time(lock));
+    renewal_schedule_at(lock, renewal_time(lock));
 }
 
 void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns)
@@ -138,5 +138,5 @@ void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns)
     if (pause > LONGEST_RETRY_NS)
         pause = LONGEST_RETRY_NS;
     int64_t now = syncguard_clock_ns();
-    schedule_at(lock, sent_ns + pause > now ? sent_ns + pause : now);
+    renewal_schedule_at(lock, sent_ns + pause > now ? sent_ns + pause : now);
 }

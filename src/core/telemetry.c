@@ -32,14 +32,14 @@ typedef struct telemetry {
     sg_metrics metrics;
 } telemetry;
 
-static syncguard_backend *inner_of(syncguard_backend *backend)
+static syncguard_backend *tele_inner(syncguard_backend *backend)
 {
     return ((telemetry *)backend)->inner;
 }
 
 /* Completes what the caller knows (type, names, reason) with the outcome, and passes it on. */
-static void report(syncguard_backend *backend, sg_observation *seen, syncguard_status status,
-                   int64_t started_ns)
+static void tele_report(syncguard_backend *backend, sg_observation *seen, syncguard_status status,
+                        int64_t started_ns)
 {
     telemetry *self = (telemetry *)backend;
     seen->duration_ns = syncguard_clock_ns() - started_ns;
@@ -53,8 +53,8 @@ static void report(syncguard_backend *backend, sg_observation *seen, syncguard_s
         sg_event_queue_push(self->queue, seen);
 }
 
-static void report_acquire(syncguard_backend *backend, const syncguard_acquire_op *op,
-                           syncguard_status status, int64_t started)
+static void tele_report_acquire(syncguard_backend *backend, const syncguard_acquire_op *op,
+                                syncguard_status status, int64_t started)
 {
     sg_observation seen = {.type = SYNCGUARD_EVENT_ACQUIRE,
                            .ok = status == SYNCGUARD_OK,
@@ -62,36 +62,36 @@ static void report_acquire(syncguard_backend *backend, const syncguard_acquire_o
                            .key = op->key,
                            .key_length = op->key_length,
                            .lock_id = status == SYNCGUARD_OK ? op->lock_id : NULL};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
 }
 
 static syncguard_status tele_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                      syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->acquire(inner, op, err);
-    report_acquire(backend, op, status, started);
+    tele_report_acquire(backend, op, status, started);
     return status;
 }
 
-static void report_release(syncguard_backend *backend, const syncguard_release_op *op,
-                           syncguard_status status, int64_t started)
+static void tele_report_release(syncguard_backend *backend, const syncguard_release_op *op,
+                                syncguard_status status, int64_t started)
 {
     sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
                            .ok = status == SYNCGUARD_OK,
                            .reason = op->reason,
                            .lock_id = op->lock_id};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
 }
 
 static syncguard_status tele_release(syncguard_backend *backend, syncguard_release_op *op,
                                      syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->release(inner, op, err);
-    report_release(backend, op, status, started);
+    tele_report_release(backend, op, status, started);
     return status;
 }
 
@@ -100,40 +100,40 @@ static void tele_do_many(syncguard_backend *backend, syncguard_many_op *items, s
                          const syncguard_limits *limits)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     inner->ops->do_many(inner, items, count, limits);
     for (size_t i = 0; i < count; i++) {
         if (items[i].acquire != NULL)
-            report_acquire(backend, items[i].acquire, items[i].status, started);
+            tele_report_acquire(backend, items[i].acquire, items[i].status, started);
         else
-            report_release(backend, items[i].release, items[i].status, started);
+            tele_report_release(backend, items[i].release, items[i].status, started);
     }
 }
 
-static void report_extend(syncguard_backend *backend, const syncguard_extend_op *op,
-                          syncguard_status status, int64_t started)
+static void tele_report_extend(syncguard_backend *backend, const syncguard_extend_op *op,
+                               syncguard_status status, int64_t started)
 {
     sg_observation seen = {.type = SYNCGUARD_EVENT_EXTEND,
                            .ok = status == SYNCGUARD_OK,
                            .reason = op->reason,
                            .lock_id = op->lock_id};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
 }
 
 static syncguard_status tele_extend(syncguard_backend *backend, syncguard_extend_op *op,
                                     syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->extend(inner, op, err);
-    report_extend(backend, op, status, started);
+    tele_report_extend(backend, op, status, started);
     return status;
 }
 
 /* For an inner backend without batches: one by one, as the core would. */
-static syncguard_status extend_each(syncguard_backend *backend, syncguard_extend_op *items,
-                                    size_t count, const syncguard_limits *limits,
-                                    syncguard_error *err)
+static syncguard_status tele_extend_each(syncguard_backend *backend, syncguard_extend_op *items,
+                                         size_t count, const syncguard_limits *limits,
+                                         syncguard_error *err)
 {
     syncguard_status first_failure = SYNCGUARD_OK;
     bool decided = false;
@@ -153,12 +153,12 @@ static syncguard_status tele_extend_many(syncguard_backend *backend, syncguard_e
                                          syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     if (inner->ops->extend_many == NULL)
-        return extend_each(backend, items, count, limits, err);
+        return tele_extend_each(backend, items, count, limits, err);
     syncguard_status status = inner->ops->extend_many(inner, items, count, limits, err);
     for (size_t i = 0; i < count; i++)
-        report_extend(backend, &items[i], status < 0 ? status : items[i].status, started);
+        tele_report_extend(backend, &items[i], status < 0 ? status : items[i].status, started);
     return status;
 }
 
@@ -166,14 +166,14 @@ static syncguard_status tele_is_locked(syncguard_backend *backend, syncguard_is_
                                        syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->is_locked(inner, op, err);
     sg_observation seen = {.type = SYNCGUARD_EVENT_IS_LOCKED,
                            .ok = status == SYNCGUARD_OK && op->locked,
                            .reason = SYNCGUARD_REASON_NONE,
                            .key = op->key,
                            .key_length = op->key_length};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
     return status;
 }
 
@@ -181,7 +181,7 @@ static syncguard_status tele_lookup(syncguard_backend *backend, syncguard_lookup
                                     syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->lookup(inner, op, err);
     sg_observation seen = {.type = SYNCGUARD_EVENT_LOOKUP,
                            .ok = status == SYNCGUARD_OK,
@@ -189,14 +189,14 @@ static syncguard_status tele_lookup(syncguard_backend *backend, syncguard_lookup
                            .key = op->key,
                            .key_length = op->key != NULL ? op->key_length : 0,
                            .lock_id = op->lock_id};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
     return status;
 }
 
 static syncguard_status tele_list(syncguard_backend *backend, const syncguard_limits *limits,
                                   syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     return inner->ops->list(inner, limits, fn, context, err);
 }
 
@@ -204,14 +204,14 @@ static syncguard_status tele_list_expired(syncguard_backend *backend,
                                           const syncguard_limits *limits, syncguard_record_fn fn,
                                           void *context, syncguard_error *err)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     if (inner->ops->list_expired == NULL)
         return SYNCGUARD_OK;
     return inner->ops->list_expired(inner, limits, fn, context, err);
 }
 
-static void report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
-                        syncguard_status status, int64_t started)
+static void tele_report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
+                             syncguard_status status, int64_t started)
 {
     sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
                            .ok = status == SYNCGUARD_OK,
@@ -219,7 +219,7 @@ static void report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
                            .key = op->key,
                            .key_length = op->key_length,
                            .lock_id = op->lock_id};
-    report(backend, &seen, status, started);
+    tele_report(backend, &seen, status, started);
 }
 
 static syncguard_status tele_undo(syncguard_backend *backend, const char *key, size_t key_length,
@@ -227,11 +227,11 @@ static syncguard_status tele_undo(syncguard_backend *backend, const char *key, s
                                   const syncguard_limits *limits, syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     syncguard_status status =
         inner->ops->undo(inner, key, key_length, lock_id, until_ns, limits, err);
-    report_undo(backend, &op, status, started);
+    tele_report_undo(backend, &op, status, started);
     return status;
 }
 
@@ -241,10 +241,10 @@ static syncguard_status tele_undo_many(syncguard_backend *backend, syncguard_und
                                        syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     syncguard_status status = inner->ops->undo_many(inner, items, count, limits, err);
     for (size_t i = 0; i < count; i++)
-        report_undo(backend, &items[i], status < 0 ? status : items[i].status, started);
+        tele_report_undo(backend, &items[i], status < 0 ? status : items[i].status, started);
     return status;
 }
 
@@ -260,13 +260,13 @@ static syncguard_status tele_check_key(const syncguard_backend *backend, const c
 static syncguard_status tele_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                      syncguard_error *err)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     return inner->ops->cleanup != NULL ? inner->ops->cleanup(inner, op, err) : SYNCGUARD_OK;
 }
 
 static void tele_unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     if (inner->ops->unwatch != NULL)
         inner->ops->unwatch(inner, key, key_length);
 }
@@ -274,7 +274,7 @@ static void tele_unwatch(syncguard_backend *backend, const char *key, size_t key
 static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguard_limits *limits,
                                       syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     return inner->ops->diagnose != NULL ? inner->ops->diagnose(inner, limits, fn, context, err)
                                         : SYNCGUARD_OK;
 }
@@ -282,7 +282,7 @@ static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguar
 /* Called only if the inner backend has it: see checks_connections in core.h. */
 static bool tele_connection_ended(syncguard_backend *backend)
 {
-    syncguard_backend *inner = inner_of(backend);
+    syncguard_backend *inner = tele_inner(backend);
     return inner->ops->connection_ended(inner);
 }
 

@@ -30,7 +30,7 @@ bool sg_read_int64(const char *text, int64_t *value)
     return true;
 }
 
-static bool is_letter(char c)
+static bool ascii_is_letter(char c)
 {
     c = (char)sg_ascii_lower(c);
     return c >= 'a' && c <= 'z';
@@ -39,9 +39,9 @@ static bool is_letter(char c)
 const char *sg_scheme_end(const char *url)
 {
     const char *c = url;
-    if (!is_letter(*c))
+    if (!ascii_is_letter(*c))
         return NULL;
-    while (is_letter(*c) || (*c >= '0' && *c <= '9') || *c == '+' || *c == '-' || *c == '.')
+    while (ascii_is_letter(*c) || (*c >= '0' && *c <= '9') || *c == '+' || *c == '-' || *c == '.')
         c++;
     return *c == ':' ? c : NULL;
 }

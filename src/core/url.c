@@ -16,13 +16,13 @@
 
 #define NAME_MAX_BYTES 64
 
-static syncguard_status refuse(syncguard_error *err, const char *what)
+static syncguard_status url_refuse(syncguard_error *err, const char *what)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
 }
 
 /* Names the option if that cannot give away part of a misplaced password. */
-static syncguard_status refuse_option(syncguard_error *err, const char *name, const char *what)
+static syncguard_status url_refuse_option(syncguard_error *err, const char *name, const char *what)
 {
     const char *c;
     for (c = name; *c != 0; c++) {
@@ -51,7 +51,7 @@ void syncguard_url_free(syncguard_url *url)
     syncguard_free(url);
 }
 
-static int hex_digit(char c)
+static int url_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -63,7 +63,8 @@ static int hex_digit(char c)
 }
 
 /* A percent-decoded copy of [from, to). */
-static syncguard_status decode(const char *from, const char *to, char **out, syncguard_error *err)
+static syncguard_status url_decode(const char *from, const char *to, char **out,
+                                   syncguard_error *err)
 {
     char *copy = syncguard_malloc((size_t)(to - from) + 1);
     char *end = copy;
@@ -79,14 +80,14 @@ static syncguard_status decode(const char *from, const char *to, char **out, syn
         int high = -1;
         int low = -1;
         if (to - from >= 3) {
-            high = hex_digit(from[1]);
-            low = hex_digit(from[2]);
+            high = url_hex_digit(from[1]);
+            low = url_hex_digit(from[2]);
         }
         *end = '\0';
         if (high < 0 || low < 0)
-            return refuse(err, "the URL has a '%' that is not followed by two hex digits");
+            return url_refuse(err, "the URL has a '%' that is not followed by two hex digits");
         if (high == 0 && low == 0)
-            return refuse(err, "the URL has a NUL character (%00)");
+            return url_refuse(err, "the URL has a NUL character (%00)");
         *end++ = (char)(high * 16 + low);
         from += 3;
     }
@@ -94,8 +95,8 @@ static syncguard_status decode(const char *from, const char *to, char **out, syn
     return SYNCGUARD_OK;
 }
 
-static syncguard_status parse_scheme(syncguard_url *url, const char *text, const char *colon,
-                                     syncguard_error *err)
+static syncguard_status url_parse_scheme(syncguard_url *url, const char *text, const char *colon,
+                                         syncguard_error *err)
 {
     url->scheme = syncguard_strndup(text, (size_t)(colon - text));
     if (url->scheme == NULL)
@@ -106,55 +107,55 @@ static syncguard_status parse_scheme(syncguard_url *url, const char *text, const
 }
 
 /* The last '@' splits: a password with an unescaped '@' must not end up among the hosts. */
-static syncguard_status parse_authority(syncguard_url *url, const char *from, const char *to,
-                                        syncguard_error *err)
+static syncguard_status url_parse_authority(syncguard_url *url, const char *from, const char *to,
+                                            syncguard_error *err)
 {
     const char *at = memrchr(from, '@', (size_t)(to - from));
     if (at == NULL)
-        return decode(from, to, &url->hosts, err);
+        return url_decode(from, to, &url->hosts, err);
     const char *colon = memchr(from, ':', (size_t)(at - from));
-    syncguard_status status = decode(from, colon != NULL ? colon : at, &url->user, err);
+    syncguard_status status = url_decode(from, colon != NULL ? colon : at, &url->user, err);
     if (status == SYNCGUARD_OK && colon != NULL)
-        status = decode(colon + 1, at, &url->password, err);
+        status = url_decode(colon + 1, at, &url->password, err);
     if (status == SYNCGUARD_OK)
-        status = decode(at + 1, to, &url->hosts, err);
+        status = url_decode(at + 1, to, &url->hosts, err);
     return status;
 }
 
-static syncguard_status parse_option(syncguard_url *url, const char *from, const char *to,
-                                     syncguard_error *err)
+static syncguard_status url_parse_option(syncguard_url *url, const char *from, const char *to,
+                                         syncguard_error *err)
 {
     const char *equals = memchr(from, '=', (size_t)(to - from));
     syncguard_url_option *option = &url->options[url->option_count];
     if (url->option_count == SYNCGUARD_URL_MAX_OPTIONS)
-        return refuse(err, "the URL has too many options");
+        return url_refuse(err, "the URL has too many options");
     url->option_count++;
-    syncguard_status status = decode(from, equals != NULL ? equals : to, &option->name, err);
+    syncguard_status status = url_decode(from, equals != NULL ? equals : to, &option->name, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (equals == NULL) /* it may be the rest of a value with an unescaped '&' in it */
-        return refuse(err, "an option of the URL has no value; inside a value write & as %26");
+        return url_refuse(err, "an option of the URL has no value; inside a value write & as %26");
     if (equals == from)
-        return refuse(err, "the URL has an option without a name");
+        return url_refuse(err, "the URL has an option without a name");
     for (size_t i = 0; i + 1 < url->option_count; i++) {
         if (strcmp(url->options[i].name, option->name) == 0)
-            return refuse_option(err, option->name, "is given more than once");
+            return url_refuse_option(err, option->name, "is given more than once");
     }
-    return decode(equals + 1, to, &option->value, err);
+    return url_decode(equals + 1, to, &option->value, err);
 }
 
-static syncguard_status parse_query(syncguard_url *url, const char *from, syncguard_error *err)
+static syncguard_status url_parse_query(syncguard_url *url, const char *from, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     while (*from != 0 && status == SYNCGUARD_OK) {
         const char *to = from + strcspn(from, "&");
-        status = parse_option(url, from, to, err);
+        status = url_parse_option(url, from, to, err);
         from = *to != 0 ? to + 1 : to;
     }
     return status;
 }
 
-static syncguard_status parse_rest(syncguard_url *url, const char *rest, syncguard_error *err)
+static syncguard_status url_parse_rest(syncguard_url *url, const char *rest, syncguard_error *err)
 {
     const char *path = rest;
     const char *query = rest + strcspn(rest, "?");
@@ -165,24 +166,25 @@ static syncguard_status parse_rest(syncguard_url *url, const char *rest, syncgua
         /* user:pass/word@host would otherwise make a host of the password's first part. */
         if (path > authority && memchr(authority, '@', (size_t)(path - authority)) == NULL &&
             strchr(path, '@') != NULL)
-            return refuse(err, "the URL has an '@' behind its hosts: in user info write / as %2F "
-                               "and ? as %3F, elsewhere write @ as %40");
-        status = parse_authority(url, authority, path, err);
+            return url_refuse(err,
+                              "the URL has an '@' behind its hosts: in user info write / as %2F "
+                              "and ? as %3F, elsewhere write @ as %40");
+        status = url_parse_authority(url, authority, path, err);
     }
     if (status == SYNCGUARD_OK)
-        status = decode(path, query, &url->path, err);
+        status = url_decode(path, query, &url->path, err);
     if (status == SYNCGUARD_OK && *query != 0)
-        status = parse_query(url, query + 1, err);
+        status = url_parse_query(url, query + 1, err);
     return status;
 }
 
-static syncguard_status check_characters(const char *text, syncguard_error *err)
+static syncguard_status url_check_characters(const char *text, syncguard_error *err)
 {
     for (const char *c = text; *c != 0; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
-            return refuse(err, "the URL has a control character; write it as %XX");
+            return url_refuse(err, "the URL has a control character; write it as %XX");
         if (*c == '#')
-            return refuse(err, "the URL has a '#'; write it as %23");
+            return url_refuse(err, "the URL has a '#'; write it as %23");
     }
     return SYNCGUARD_OK;
 }
@@ -191,21 +193,21 @@ syncguard_status syncguard_url_parse(const char *text, syncguard_url **out, sync
 {
     *out = NULL;
     if (text == NULL)
-        return refuse(err, "the URL is missing");
+        return url_refuse(err, "the URL is missing");
     if (strnlen(text, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
-        return refuse(err, "the URL is too long");
+        return url_refuse(err, "the URL is too long");
     const char *colon = sg_scheme_end(text);
     if (colon == NULL)
-        return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
-    syncguard_status status = check_characters(text, err);
+        return url_refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
+    syncguard_status status = url_check_characters(text, err);
     if (status != SYNCGUARD_OK)
         return status;
     syncguard_url *url = syncguard_calloc(1, sizeof *url);
     if (url == NULL)
         return syncguard_fail_memory(err);
-    status = parse_scheme(url, text, colon, err);
+    status = url_parse_scheme(url, text, colon, err);
     if (status == SYNCGUARD_OK)
-        status = parse_rest(url, colon + 1, err);
+        status = url_parse_rest(url, colon + 1, err);
     if (status == SYNCGUARD_OK) {
         *out = url;
         url = NULL;
@@ -233,9 +235,9 @@ syncguard_status syncguard_url_int(syncguard_url *url, const char *name, int64_t
         return SYNCGUARD_OK;
     int64_t read = 0;
     if (!sg_read_int64(text, &read))
-        return refuse_option(err, name, "is not a whole number");
+        return url_refuse_option(err, name, "is not a whole number");
     if (read < low || read > high)
-        return refuse_option(err, name, "is out of range");
+        return url_refuse_option(err, name, "is out of range");
     *value = read;
     return SYNCGUARD_OK;
 }
@@ -252,7 +254,7 @@ syncguard_status syncguard_url_choice(syncguard_url *url, const char *name,
             return SYNCGUARD_OK;
         }
     }
-    return refuse_option(err, name, "has a value that it cannot have");
+    return url_refuse_option(err, name, "has a value that it cannot have");
 }
 
 syncguard_status syncguard_url_bool(syncguard_url *url, const char *name, bool *value,
@@ -283,7 +285,7 @@ syncguard_status syncguard_url_done(const syncguard_url *url, syncguard_error *e
 {
     for (size_t i = 0; i < url->option_count; i++) {
         if (!url->options[i].used)
-            return refuse_option(err, url->options[i].name, "is not known to this backend");
+            return url_refuse_option(err, url->options[i].name, "is not known to this backend");
     }
     return SYNCGUARD_OK;
 }

@@ -99,7 +99,7 @@ void sg_wait_queue_forget(sg_wait_queue *queue)
 
 /* ---- the waiters of a key. The caller of all that follows holds the mutex. ---- */
 
-static sg_key_waiters *find_key(sg_wait_queue *queue, const char *key, size_t length)
+static sg_key_waiters *key_waiters_find(sg_wait_queue *queue, const char *key, size_t length)
 {
     uint64_t hash = syncguard_fnv1a(key, length);
     sg_key_waiters *waiters = queue->buckets[hash % SG_WAIT_QUEUE_BUCKETS];
@@ -110,26 +110,26 @@ static sg_key_waiters *find_key(sg_wait_queue *queue, const char *key, size_t le
 }
 
 /* The end of so many milliseconds from now; -1: unknown. */
-static int64_t end_of(int64_t ms)
+static int64_t wait_end_ns(int64_t ms)
 {
     return ms < 0 ? SYNCGUARD_NO_DEADLINE : syncguard_clock_after(syncguard_clock_ns(), ms);
 }
 
 /* Whether, and for how long, releases are reported from now on. */
-static void set_armed_ms(sg_key_waiters *waiters, int64_t armed_ms)
+static void key_waiters_set_armed_ms(sg_key_waiters *waiters, int64_t armed_ms)
 {
     waiters->armed_ms = armed_ms;
-    waiters->poll_at_ns = end_of(armed_ms > 0 ? armed_ms : POLL_MS);
+    waiters->poll_at_ns = wait_end_ns(armed_ms > 0 ? armed_ms : POLL_MS);
 }
 
-static sg_key_waiters *add_key(sg_wait_queue *queue, const char *key, size_t length)
+static sg_key_waiters *key_waiters_add(sg_wait_queue *queue, const char *key, size_t length)
 {
     sg_key_waiters *waiters = syncguard_calloc(1, sizeof *waiters + length + 1);
     if (waiters == NULL)
         return NULL;
     waiters->hash = syncguard_fnv1a(key, length);
     waiters->expires_ns = SYNCGUARD_NO_DEADLINE;
-    set_armed_ms(waiters, 0);
+    key_waiters_set_armed_ms(waiters, 0);
     waiters->key_length = length;
     memcpy(waiters->key, key, length);
     sg_key_waiters **bucket = &queue->buckets[waiters->hash % SG_WAIT_QUEUE_BUCKETS];
@@ -139,7 +139,7 @@ static sg_key_waiters *add_key(sg_wait_queue *queue, const char *key, size_t len
     return waiters;
 }
 
-static void remove_key(sg_wait_queue *queue, sg_key_waiters *waiters)
+static void key_waiters_remove(sg_wait_queue *queue, sg_key_waiters *waiters)
 {
     sg_key_waiters **link = &queue->buckets[waiters->hash % SG_WAIT_QUEUE_BUCKETS];
     while (*link != waiters)
@@ -149,7 +149,7 @@ static void remove_key(sg_wait_queue *queue, sg_key_waiters *waiters)
     syncguard_free(waiters);
 }
 
-static void append(sg_key_waiters *waiters, sg_waiter *waiter)
+static void waiter_append(sg_key_waiters *waiters, sg_waiter *waiter)
 {
     waiter->key_waiters = waiters;
     waiter->next = NULL;
@@ -161,7 +161,7 @@ static void append(sg_key_waiters *waiters, sg_waiter *waiter)
     waiters->last = waiter;
 }
 
-static void unlink_waiter(sg_waiter *waiter)
+static void waiter_unlink(sg_waiter *waiter)
 {
     sg_key_waiters *waiters = waiter->key_waiters;
     if (waiter->previous != NULL)
@@ -174,7 +174,7 @@ static void unlink_waiter(sg_waiter *waiter)
         waiters->last = waiter->previous;
 }
 
-static void begin_try(sg_waiter *waiter)
+static void waiter_begin_try(sg_waiter *waiter)
 {
     if (waiter->trying)
         return;
@@ -183,7 +183,7 @@ static void begin_try(sg_waiter *waiter)
     waiter->waiting->trying++;
 }
 
-static void end_try(sg_waiter *waiter)
+static void waiter_end_try(sg_waiter *waiter)
 {
     if (waiter->trying) {
         waiter->key_waiters->trying--;
@@ -193,14 +193,14 @@ static void end_try(sg_waiter *waiter)
     waiter->woken = false;
 }
 
-static void choose(sg_waiter *waiter)
+static void waiter_choose(sg_waiter *waiter)
 {
     waiter->woken = true;
-    begin_try(waiter);
+    waiter_begin_try(waiter);
 }
 
 /* The first waiter of the key that can try; idle: and is not trying another key. */
-static sg_waiter *first_free(const sg_key_waiters *waiters, bool idle)
+static sg_waiter *key_waiters_first_free(const sg_key_waiters *waiters, bool idle)
 {
     sg_waiter *waiter = waiters->first;
     while (waiter != NULL &&
@@ -210,21 +210,21 @@ static sg_waiter *first_free(const sg_key_waiters *waiters, bool idle)
 }
 
 /* Chooses a waiter; nobody is trying the key. */
-static void wake_one(sg_key_waiters *waiters)
+static void key_waiters_wake_one(sg_key_waiters *waiters)
 {
-    sg_waiter *waiter = first_free(waiters, true);
+    sg_waiter *waiter = key_waiters_first_free(waiters, true);
     if (waiter == NULL)
-        waiter = first_free(waiters, false);
+        waiter = key_waiters_first_free(waiters, false);
     if (waiter == NULL) {
         waiters->unhandled = true;
         return;
     }
-    choose(waiter);
+    waiter_choose(waiter);
     waiter->waiting->wake(waiter->waiting);
 }
 
 /* The waiter that watches the time for all. */
-static sg_waiter *first_of(const sg_key_waiters *waiters)
+static sg_waiter *key_waiters_first_present(const sg_key_waiters *waiters)
 {
     sg_waiter *waiter = waiters->first;
     while (waiter != NULL && waiter->waiting->away)
@@ -233,15 +233,15 @@ static sg_waiter *first_of(const sg_key_waiters *waiters)
 }
 
 /* What the first waiter goes by has changed. */
-static void wake_first(const sg_key_waiters *waiters)
+static void key_waiters_wake_first(const sg_key_waiters *waiters)
 {
-    sg_waiter *first = first_of(waiters);
+    sg_waiter *first = key_waiters_first_present(waiters);
     if (first != NULL)
         first->waiting->wake(first->waiting);
 }
 
 /* The index that the search comes to after so many others. */
-static size_t turn(const sg_waiting *waiting, size_t others)
+static size_t waiting_index_after(const sg_waiting *waiting, size_t others)
 {
     return (waiting->next_index + others) % waiting->count;
 }
@@ -253,47 +253,47 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
                                     syncguard_error *err)
 {
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = find_key(queue, key, length);
+    sg_key_waiters *waiters = key_waiters_find(queue, key, length);
     if (waiters == NULL)
-        waiters = add_key(queue, key, length);
+        waiters = key_waiters_add(queue, key, length);
     if (waiters != NULL) {
         sg_waiter *waiter = &waiting->waiters[waiting->count];
         *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
-        append(waiters, waiter);
+        waiter_append(waiters, waiter);
         /* Now that the key is here: a later change finds it. */
         if (atomic_load(&queue->changes) != waiting->changes)
             waiter->missed = true;
         if (waiting->count++ == 0)
             atomic_fetch_add(&queue->waiters, 1);
         if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)
-            waiters->expires_ns = end_of(remaining_ms);
+            waiters->expires_ns = wait_end_ns(remaining_ms);
     }
     pthread_mutex_unlock(&queue->mutex);
     return waiters != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static void leave_key(sg_wait_queue *queue, syncguard_backend *backend, sg_waiter *waiter,
-                      int64_t granted_until_ns)
+static void waiter_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_waiter *waiter,
+                         int64_t granted_until_ns)
 {
     sg_key_waiters *waiters = waiter->key_waiters;
-    bool was_first = first_of(waiters) == waiter;
+    bool was_first = key_waiters_first_present(waiters) == waiter;
     bool unanswered = waiter->trying && granted_until_ns == 0;
-    end_try(waiter);
-    unlink_waiter(waiter);
+    waiter_end_try(waiter);
+    waiter_unlink(waiter);
     if (granted_until_ns != 0) {
         waiters->armed = false;
         waiters->expires_ns = granted_until_ns;
-        set_armed_ms(waiters, 0);
+        key_waiters_set_armed_ms(waiters, 0);
     }
     if (waiters->first == NULL) {
         /* Under the mutex, so that it cannot undo the arming of the next waiters of this key. */
         if (backend->ops->unwatch != NULL)
             backend->ops->unwatch(backend, waiters->key, waiters->key_length);
-        remove_key(queue, waiters);
+        key_waiters_remove(queue, waiters);
     } else if (unanswered && waiters->trying == 0) {
-        wake_one(waiters);
+        key_waiters_wake_one(waiters);
     } else if (was_first || granted_until_ns != 0) {
-        wake_first(waiters); /* watches for this expiry from now on */
+        key_waiters_wake_first(waiters); /* watches for this expiry from now on */
     }
 }
 
@@ -304,7 +304,7 @@ void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
     if (waiting->count > 0)
         atomic_fetch_sub(&queue->waiters, 1);
     for (size_t i = 0; i < waiting->count; i++)
-        leave_key(queue, backend, &waiting->waiters[i], i == granted ? granted_until_ns : 0);
+        waiter_leave(queue, backend, &waiting->waiters[i], i == granted ? granted_until_ns : 0);
     waiting->count = 0;
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -319,7 +319,7 @@ uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size
     waiting->next_index = (uint16_t)((index + 1) % waiting->count);
     waiter->woken = waiter->missed = false;
     waiters->unhandled = false;
-    begin_try(waiter);
+    waiter_begin_try(waiter);
     waiters->last_try_ns = syncguard_clock_ns();
     uint64_t events = waiters->events;
     pthread_mutex_unlock(&queue->mutex);
@@ -327,7 +327,7 @@ uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size
 }
 
 /* A rest of armed_ms (0: none), or longer if there are many. */
-static int64_t shared_rest_ms(size_t count, int64_t armed_ms)
+static int64_t wait_shared_rest_ms(size_t count, int64_t armed_ms)
 {
     int64_t share_ms = (int64_t)count * REST_EACH_MS;
     if (share_ms > LONGEST_REST_MS)
@@ -346,13 +346,14 @@ void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t 
     } else {
         waiters->locked = true;
         waiters->armed = true;
-        waiters->expires_ns = end_of(op->remaining_ms);
+        waiters->expires_ns = wait_end_ns(op->remaining_ms);
         /* No store reports that a lock expired: without its time nobody may rest. */
         int64_t armed_ms = op->remaining_ms < 0 ? 0 : op->armed_ms;
-        set_armed_ms(waiters, shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
-        end_try(waiter);
-        if (first_of(waiters) != waiter)
-            wake_first(waiters); /* its timer is out of date */
+        key_waiters_set_armed_ms(waiters,
+                                 wait_shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
+        waiter_end_try(waiter);
+        if (key_waiters_first_present(waiters) != waiter)
+            key_waiters_wake_first(waiters); /* its timer is out of date */
     }
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -361,11 +362,11 @@ void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiting *waiting, size_t 
 {
     pthread_mutex_lock(&queue->mutex);
     sg_waiter *waiter = &waiting->waiters[index];
-    end_try(waiter);
+    waiter_end_try(waiter);
     waiter->key_waiters->locked = false;
-    set_armed_ms(waiter->key_waiters, 0);
-    if (first_of(waiter->key_waiters) != waiter)
-        wake_first(waiter->key_waiters); /* it left the expiry to the try */
+    key_waiters_set_armed_ms(waiter->key_waiters, 0);
+    if (key_waiters_first_present(waiter->key_waiters) != waiter)
+        key_waiters_wake_first(waiter->key_waiters); /* it left the expiry to the try */
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -373,10 +374,10 @@ bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiting *waiting, 
                                size_t *index, bool *locked)
 {
     pthread_mutex_lock(&queue->mutex);
-    *index = turn(waiting, 0);
+    *index = waiting_index_after(waiting, 0);
     const sg_key_waiters *oldest = waiting->waiters[*index].key_waiters;
     for (size_t i = 1; i < waiting->count; i++) {
-        size_t at = turn(waiting, i);
+        size_t at = waiting_index_after(waiting, i);
         const sg_key_waiters *waiters = waiting->waiters[at].key_waiters;
         if (waiters->last_try_ns < oldest->last_try_ns) {
             oldest = waiters;
@@ -403,7 +404,7 @@ int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
     bool first_polls = armed_ms > 0 && (queue->notified || waiting->count == 1);
     for (size_t i = 0; first_polls && i < waiting->count; i++)
         waiting->waiters[i].key_waiters->resting = true;
-    int64_t rest_ms = shared_rest_ms(atomic_load(&queue->waiters), armed_ms);
+    int64_t rest_ms = wait_shared_rest_ms(atomic_load(&queue->waiters), armed_ms);
     pthread_mutex_unlock(&queue->mutex);
     return rest_ms;
 }
@@ -423,15 +424,15 @@ int64_t sg_wait_queue_remaining_ms(sg_wait_queue *queue, const sg_waiting *waiti
     return left > 0 ? left / SYNCGUARD_NS_PER_MS : 0;
 }
 
-static void set_waiter_away(sg_waiter *waiter, bool away)
+static void waiter_set_away(sg_waiter *waiter, bool away)
 {
     sg_key_waiters *waiters = waiter->key_waiters;
     if (away && waiter->trying) { /* was chosen a moment ago: another tries in its place */
-        end_try(waiter);
+        waiter_end_try(waiter);
         if (waiters->trying == 0)
-            wake_one(waiters);
+            key_waiters_wake_one(waiters);
     } else if (away) {
-        wake_first(waiters); /* it may be another now */
+        key_waiters_wake_first(waiters); /* it may be another now */
     }
 }
 
@@ -440,22 +441,22 @@ void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiting *waiting, bool away
     pthread_mutex_lock(&queue->mutex);
     waiting->away = away;
     for (size_t i = 0; i < waiting->count; i++)
-        set_waiter_away(&waiting->waiters[i], away);
+        waiter_set_away(&waiting->waiters[i], away);
     pthread_mutex_unlock(&queue->mutex);
 }
 
 /* A waiter that an event has chosen; an event that found all away chooses the first that asks. */
-static bool find_woken(const sg_waiting *waiting, size_t *index)
+static bool waiting_find_woken(const sg_waiting *waiting, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
-        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
+        sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
         sg_key_waiters *waiters = waiter->key_waiters;
         if (!waiter->woken && waiters->unhandled && waiters->trying == 0) {
             waiters->unhandled = false;
-            choose(waiter);
+            waiter_choose(waiter);
         }
         if (waiter->woken) {
-            *index = turn(waiting, i);
+            *index = waiting_index_after(waiting, i);
             return true;
         }
     }
@@ -465,14 +466,14 @@ static bool find_woken(const sg_waiting *waiting, size_t *index)
 /* A waiter whose key may have been released before it joined. A try by another waiter of the key
  * will tell: if it does not get the lock it arms, if it gets it this process will hear of the
  * release. */
-static bool find_missed(const sg_waiting *waiting, size_t *index)
+static bool waiting_find_missed(const sg_waiting *waiting, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
-        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
+        sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
         if (waiter->key_waiters->armed || waiter->key_waiters->trying > 0)
             waiter->missed = false;
         if (waiter->missed) {
-            *index = turn(waiting, i);
+            *index = waiting_index_after(waiting, i);
             return true;
         }
     }
@@ -482,14 +483,14 @@ static bool find_missed(const sg_waiting *waiting, size_t *index)
 bool sg_wait_queue_chosen(sg_wait_queue *queue, sg_waiting *waiting, size_t *index)
 {
     pthread_mutex_lock(&queue->mutex);
-    bool chosen = find_woken(waiting, index) || find_missed(waiting, index);
+    bool chosen = waiting_find_woken(waiting, index) || waiting_find_missed(waiting, index);
     pthread_mutex_unlock(&queue->mutex);
     return chosen;
 }
 
 /* What only the first waiter watches for. True if it has to try now. */
-static bool first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t now,
-                         int64_t *until_ns)
+static bool waiter_first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t now,
+                                int64_t *until_ns)
 {
     sg_key_waiters *waiters = first->key_waiters;
     sg_waiting *waiting = first->waiting;
@@ -497,7 +498,7 @@ static bool first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t n
     int64_t poll_at_ns =
         waiters->poll_at_ns > waiting->next_poll_ns ? waiters->poll_at_ns : waiting->next_poll_ns;
     if (polls && now >= poll_at_ns) {
-        set_armed_ms(waiters, 0);
+        key_waiters_set_armed_ms(waiters, 0);
         waiting->next_poll_ns = waiters->poll_at_ns;
         return true;
     }
@@ -512,15 +513,15 @@ static bool first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t n
     return false;
 }
 
-static bool find_due(const sg_wait_queue *queue, const sg_waiting *waiting, int64_t now,
-                     int64_t *until_ns, size_t *index)
+static bool waiting_find_due(const sg_wait_queue *queue, const sg_waiting *waiting, int64_t now,
+                             int64_t *until_ns, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
-        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
-        if (first_of(waiter->key_waiters) == waiter && waiter->key_waiters->trying == 0 &&
-            first_is_due(queue, waiter, now, until_ns)) {
-            begin_try(waiter); /* if it leaves before it tries, the next waiter tries */
-            *index = turn(waiting, i);
+        sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
+        if (key_waiters_first_present(waiter->key_waiters) == waiter &&
+            waiter->key_waiters->trying == 0 && waiter_first_is_due(queue, waiter, now, until_ns)) {
+            waiter_begin_try(waiter); /* if it leaves before it tries, the next waiter tries */
+            *index = waiting_index_after(waiting, i);
             return true;
         }
     }
@@ -533,9 +534,9 @@ bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiting *waiting, int64_t *unti
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&queue->mutex);
     bool due = true;
-    if (find_woken(waiting, index)) {
+    if (waiting_find_woken(waiting, index)) {
         *reason = SG_WAKE_EVENT;
-    } else if (find_due(queue, waiting, now, until_ns, index)) {
+    } else if (waiting_find_due(queue, waiting, now, until_ns, index)) {
         *reason = SG_WAKE_EXPIRY;
     } else {
         *reason = SG_WAKE_TIMER;
@@ -548,13 +549,13 @@ bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiting *waiting, int64_t *unti
 /* ---- events ---- */
 
 /* Caller holds the mutex. */
-static void count_event(sg_key_waiters *waiters)
+static void key_waiters_count_event(sg_key_waiters *waiters)
 {
     waiters->events++;
     waiters->armed = false;
     waiters->armed_ms = 0;
     if (waiters->trying == 0)
-        wake_one(waiters);
+        key_waiters_wake_one(waiters);
 }
 
 void sg_wait_queue_released(sg_wait_queue *queue, const char *key, size_t length)
@@ -563,9 +564,9 @@ void sg_wait_queue_released(sg_wait_queue *queue, const char *key, size_t length
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = find_key(queue, key, length);
+    sg_key_waiters *waiters = key_waiters_find(queue, key, length);
     if (waiters != NULL)
-        count_event(waiters);
+        key_waiters_count_event(waiters);
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -576,11 +577,11 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = find_key(queue, key, length);
+    sg_key_waiters *waiters = key_waiters_find(queue, key, length);
     if (waiters != NULL) {
         waiters->events++; /* a try that is under way may bring the former expiry */
-        waiters->expires_ns = end_of(remaining_ms);
-        wake_first(waiters);
+        waiters->expires_ns = wait_end_ns(remaining_ms);
+        key_waiters_wake_first(waiters);
     }
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -600,9 +601,9 @@ void syncguard_backend_key_changed(syncguard_backend *backend, const char *key, 
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = find_key(queue, key, key_length);
+    sg_key_waiters *waiters = key_waiters_find(queue, key, key_length);
     if (waiters != NULL && (waiters->armed || waiters->trying > 0 || !queue->notified))
-        count_event(waiters);
+        key_waiters_count_event(waiters);
     pthread_mutex_unlock(&queue->mutex);
 }
 
@@ -612,7 +613,7 @@ void syncguard_backend_notifications_lost(syncguard_backend *backend)
     pthread_mutex_lock(&queue->mutex);
     for (size_t i = 0; i < SG_WAIT_QUEUE_BUCKETS; i++) {
         for (sg_key_waiters *waiters = queue->buckets[i]; waiters != NULL; waiters = waiters->next)
-            count_event(waiters);
+            key_waiters_count_event(waiters);
     }
     pthread_mutex_unlock(&queue->mutex);
 }

@@ -8,7 +8,7 @@
  */
 #include "lock_state.h"
 
-static void end_work(syncguard_lock **lock)
+static void with_lock_dispose(syncguard_lock **lock)
 {
     SYNCGUARD_NO_CANCEL;
     sg_lock_dispose_from(*lock, "helper");
@@ -25,7 +25,7 @@ syncguard_status syncguard_with_lock(syncguard_backend *backend, const char *key
     syncguard_status status = syncguard_lock_acquire(backend, key, options, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    __attribute__((cleanup(end_work))) syncguard_lock *held = lock;
+    __attribute__((cleanup(with_lock_dispose))) syncguard_lock *held = lock;
     int returned = work(context, held);
     if (result != NULL)
         *result = returned;

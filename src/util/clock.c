@@ -9,7 +9,7 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-static int64_t read_ns(clockid_t id)
+static int64_t clock_read_ns(clockid_t id)
 {
     struct timespec now = {0, 0};
     if (clock_gettime(id, &now) != 0)
@@ -20,13 +20,13 @@ static int64_t read_ns(clockid_t id)
 int64_t syncguard_clock_ns(void)
 {
 #ifdef CLOCK_BOOTTIME
-    int64_t now = read_ns(CLOCK_BOOTTIME);
+    int64_t now = clock_read_ns(CLOCK_BOOTTIME);
 
     /* A kernel without it says so each time: the choice is the same for all calls. */
     if (now >= 0)
         return now;
 #endif
-    return read_ns(CLOCK_MONOTONIC);
+    return clock_read_ns(CLOCK_MONOTONIC);
 }
 
 int64_t syncguard_wall_ms(void)

@@ -9,13 +9,13 @@
 #ifdef __linux__
 #include <sys/eventfd.h>
 
-static bool make(int fds[2])
+static bool event_open_fds(int fds[2])
 {
     fds[0] = fds[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return fds[0] >= 0;
 }
 #else
-static bool make(int fds[2])
+static bool event_open_fds(int fds[2])
 {
     int i;
     if (pipe(fds) != 0) {
@@ -32,7 +32,7 @@ static bool make(int fds[2])
 
 bool sg_event_open(int fds[2])
 {
-    return make(fds);
+    return event_open_fds(fds);
 }
 
 void sg_event_close(int fds[2], int pid)

@@ -28,7 +28,7 @@ void syncguard_gate_destroy(syncguard_gate *gate)
     pthread_mutex_destroy(&gate->mutex);
 }
 
-static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
+static void gate_append_waiter(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 {
     waiter->next = NULL;
     waiter->previous = gate->last;
@@ -39,7 +39,7 @@ static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
     gate->last = waiter;
 }
 
-static void take_out(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
+static void gate_remove_waiter(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 {
     if (waiter->previous != NULL)
         waiter->previous->next = waiter->next;
@@ -52,7 +52,7 @@ static void take_out(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 }
 
 /* With the mutex held: takes a free place. */
-static bool take_place(syncguard_gate *gate)
+static bool gate_try_enter(syncguard_gate *gate)
 {
     if (gate->places <= 0)
         return false;
@@ -66,7 +66,7 @@ void syncguard_gate_leave(syncguard_gate *gate)
     struct syncguard_gate_waiter *waiter = gate->first;
     bool light = waiter != NULL && waiter->parker.light;
     if (waiter != NULL) {
-        take_out(gate, waiter);
+        gate_remove_waiter(gate, waiter);
         waiter->admitted = true;
         if (!light)
             syncguard_parker_unpark(&waiter->parker);
@@ -79,8 +79,9 @@ void syncguard_gate_leave(syncguard_gate *gate)
 }
 
 /* In the queue; only the thread that admits it unparks it. */
-static syncguard_status wait_in_queue(syncguard_gate *gate, struct syncguard_gate_waiter *waiter,
-                                      const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status gate_wait_in_queue(syncguard_gate *gate,
+                                           struct syncguard_gate_waiter *waiter,
+                                           const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_park(&waiter->parker, limits, err);
     if (status == SYNCGUARD_OK && waiter->parker.light)
@@ -88,7 +89,7 @@ static syncguard_status wait_in_queue(syncguard_gate *gate, struct syncguard_gat
     pthread_mutex_lock(&gate->mutex);
     bool admitted = waiter->admitted;
     if (!admitted)
-        take_out(gate, waiter);
+        gate_remove_waiter(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (admitted && status != SYNCGUARD_OK) {
         /* Too late. */
@@ -99,20 +100,20 @@ static syncguard_status wait_in_queue(syncguard_gate *gate, struct syncguard_gat
     return status;
 }
 
-static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_limits *limits,
-                                       syncguard_error *err)
+static syncguard_status gate_wait_to_enter(syncguard_gate *gate, const syncguard_limits *limits,
+                                           syncguard_error *err)
 {
     syncguard_gate_waiter waiter = {.admitted = false};
     syncguard_status status = syncguard_parker_open_light(&waiter.parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     pthread_mutex_lock(&gate->mutex);
-    bool in = take_place(gate); /* one may have been left while the parker was opened */
+    bool in = gate_try_enter(gate); /* one may have been left while the parker was opened */
     if (!in)
-        append(gate, &waiter);
+        gate_append_waiter(gate, &waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (!in)
-        status = wait_in_queue(gate, &waiter, limits, err);
+        status = gate_wait_in_queue(gate, &waiter, limits, err);
     syncguard_parker_close(&waiter.parker);
     return status;
 }
@@ -121,7 +122,7 @@ syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limi
                                       syncguard_error *err)
 {
     pthread_mutex_lock(&gate->mutex);
-    bool in = take_place(gate);
+    bool in = gate_try_enter(gate);
     pthread_mutex_unlock(&gate->mutex);
-    return in ? SYNCGUARD_OK : wait_for_place(gate, limits, err);
+    return in ? SYNCGUARD_OK : gate_wait_to_enter(gate, limits, err);
 }

@@ -23,7 +23,7 @@ enum { EMPTY, UNPARKED, SLEEPING };
 /* Longest sleep on a futex: its clock stops in suspend, ours does not. */
 #define NAP_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
 
-static void nap(int *word, int64_t left_ns)
+static void parker_futex_wait(int *word, int64_t left_ns)
 {
     if (left_ns > NAP_NS)
         left_ns = NAP_NS;
@@ -31,8 +31,8 @@ static void nap(int *word, int64_t left_ns)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, SLEEPING, &left, NULL, 0);
 }
 
-static syncguard_status park_light(syncguard_parker *parker, const syncguard_limits *limits,
-                                   syncguard_error *err)
+static syncguard_status parker_park_light(syncguard_parker *parker, const syncguard_limits *limits,
+                                          syncguard_error *err)
 {
     for (;;) {
         int seen = EMPTY;
@@ -44,7 +44,7 @@ static syncguard_status park_light(syncguard_parker *parker, const syncguard_lim
         }
         syncguard_status status = syncguard_limits_check(limits, NULL);
         if (status == SYNCGUARD_OK) {
-            nap(&parker->word, syncguard_limits_left_ns(limits));
+            parker_futex_wait(&parker->word, syncguard_limits_left_ns(limits));
             continue;
         }
         /* An unpark that came before counts even if the deadline has passed. */
@@ -54,7 +54,7 @@ static syncguard_status park_light(syncguard_parker *parker, const syncguard_lim
     }
 }
 
-static void unpark_light(syncguard_parker *parker)
+static void parker_unpark_light(syncguard_parker *parker)
 {
     if (__atomic_exchange_n(&parker->word, UNPARKED, __ATOMIC_SEQ_CST) == SLEEPING)
         syscall(SYS_futex, &parker->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -95,7 +95,7 @@ void syncguard_parker_unpark(syncguard_parker *parker)
 {
 #ifdef __linux__
     if (parker->light) {
-        unpark_light(parker);
+        parker_unpark_light(parker);
         return;
     }
 #endif
@@ -104,7 +104,7 @@ void syncguard_parker_unpark(syncguard_parker *parker)
 
 /* Somebody has closed the descriptor behind our back, and nobody can wake us. The pause keeps who
  * parks in a loop from turning it into a busy one. */
-static syncguard_status park_closed(const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status parker_park_closed(const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_wait_until(syncguard_clock_ns() + PAUSE_NS, limits, err);
     if (status != SYNCGUARD_OK)
@@ -118,7 +118,7 @@ syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard
 {
 #ifdef __linux__
     if (parker->light)
-        return park_light(parker, limits, err);
+        return parker_park_light(parker, limits, err);
 #endif
     struct pollfd fd = {parker->fds[0], POLLIN, 0};
     syncguard_status status = syncguard_wait_fds(&fd, 1, limits, err);
@@ -130,7 +130,7 @@ syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard
         status = SYNCGUARD_OK;
     }
     if (status == SYNCGUARD_OK && (fd.revents & POLLNVAL) != 0)
-        return park_closed(limits, err);
+        return parker_park_closed(limits, err);
     if (status == SYNCGUARD_OK)
         sg_event_reset(parker->fds);
     return status;

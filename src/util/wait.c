@@ -22,12 +22,12 @@
 /* How often an abort object is looked at whose descriptor somebody else has closed. */
 #define BLIND_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
 
-static syncguard_status fail_aborted(syncguard_error *err)
+static syncguard_status wait_fail_aborted(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the operation was aborted");
 }
 
-static syncguard_status fail_timeout(syncguard_error *err)
+static syncguard_status wait_fail_timeout(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                           "the operation's deadline passed");
@@ -38,9 +38,9 @@ syncguard_status syncguard_limits_check(const syncguard_limits *limits, syncguar
     if (limits == NULL)
         return SYNCGUARD_OK;
     if (syncguard_abort_triggered(limits->abort_object))
-        return fail_aborted(err);
+        return wait_fail_aborted(err);
     if (syncguard_limits_left_ns(limits) == 0)
-        return fail_timeout(err);
+        return wait_fail_timeout(err);
     return SYNCGUARD_OK;
 }
 
@@ -72,7 +72,7 @@ syncguard_limits syncguard_limits_until(const syncguard_limits *limits, int64_t 
 }
 
 /* One poll of at most left_ns (rounded up where the system counts milliseconds). */
-static int poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
+static int wait_poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
 {
     if (left_ns > SLICE_NS)
         left_ns = SLICE_NS;
@@ -85,8 +85,8 @@ static int poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
 }
 
 /* Adds the abort's descriptor behind the caller's. */
-static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
-                                    const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status wait_add_abort_fd(struct pollfd *set, nfds_t *count,
+                                          const syncguard_limits *limits, syncguard_error *err)
 {
     if (limits == NULL || limits->abort_object == NULL)
         return SYNCGUARD_OK;
@@ -101,7 +101,7 @@ static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
     return SYNCGUARD_OK;
 }
 
-static int64_t blind_slice(const syncguard_limits *limits)
+static int64_t wait_abort_poll_ns(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
     return left < BLIND_NS ? left : BLIND_NS;
@@ -116,7 +116,7 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
     struct pollfd set[MAX_FDS + 1];
     if (count != 0)
         memcpy(set, fds, count * sizeof *fds);
-    syncguard_status status = watch_abort(set, &all, limits, err);
+    syncguard_status status = wait_add_abort_fd(set, &all, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     nfds_t i;
@@ -126,13 +126,13 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
         status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        int ready =
-            poll_once(set, all, blind ? blind_slice(limits) : syncguard_limits_left_ns(limits));
+        int ready = wait_poll_once(
+            set, all, blind ? wait_abort_poll_ns(limits) : syncguard_limits_left_ns(limits));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed: %s",
                                   syncguard_errno_text(errno));
         if (limits != NULL && syncguard_abort_triggered(limits->abort_object))
-            return fail_aborted(err);
+            return wait_fail_aborted(err);
         if (ready <= 0)
             continue;
         if (all > count && (set[count].revents & POLLNVAL) != 0) {

@@ -21,14 +21,14 @@
 
 static atomic_llong live;
 
-static void *counting_malloc(size_t size)
+static void *held_memory_malloc(size_t size)
 {
     void *block = malloc(size);
     atomic_fetch_add(&live, (long long)malloc_usable_size(block));
     return block;
 }
 
-static void *counting_realloc(void *block, size_t size)
+static void *held_memory_realloc(void *block, size_t size)
 {
     long long before = (long long)malloc_usable_size(block);
     void *moved = realloc(block, size);
@@ -37,13 +37,14 @@ static void *counting_realloc(void *block, size_t size)
     return moved;
 }
 
-static void counting_free(void *block)
+static void held_memory_free(void *block)
 {
     atomic_fetch_sub(&live, (long long)malloc_usable_size(block));
     free(block);
 }
 
-static bool take(syncguard_backend *backend, int from, int count, syncguard_lock **locks)
+static bool held_memory_acquire_locks(syncguard_backend *backend, int from, int count,
+                                      syncguard_lock **locks)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     syncguard_error err;
@@ -62,7 +63,8 @@ static bool take(syncguard_backend *backend, int from, int count, syncguard_lock
 
 int main(int argc, char **argv)
 {
-    static const syncguard_allocator counting = {counting_malloc, counting_realloc, counting_free};
+    static const syncguard_allocator counting = {held_memory_malloc, held_memory_realloc,
+                                                 held_memory_free};
     static syncguard_lock *locks[WARM + LOCKS];
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     if (argc != 2)
@@ -75,9 +77,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "open: %s\n", err.message);
         return 1;
     }
-    bool taken = take(backend, 0, WARM, locks);
+    bool taken = held_memory_acquire_locks(backend, 0, WARM, locks);
     long long before = atomic_load(&live);
-    taken = taken && take(backend, WARM, LOCKS, locks);
+    taken = taken && held_memory_acquire_locks(backend, WARM, LOCKS, locks);
     long long each = (atomic_load(&live) - before) / LOCKS;
     for (int i = 0; i < WARM + LOCKS; i++)
         syncguard_lock_dispose(locks[i]);

@@ -183,7 +183,7 @@ static int run_selection(const selection *wanted)
     return failed == 0 ? 0 : 1;
 }
 
-static int list(void)
+static int groups_print_tests(void)
 {
     for (size_t i = 0; i < GROUPS; i++) {
         for (size_t j = 0; j < groups[i]->count; j++)
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--telemetry") == 0)
             contract.telemetry = true;
         else if (strcmp(argv[i], "--list") == 0)
-            return list();
+            return groups_print_tests();
         else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc)
             wanted.jobs = read_jobs(argv[++i]);
         else if (strcmp(argv[i], "--group") == 0 && i + 1 < argc) {

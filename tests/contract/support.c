@@ -39,7 +39,8 @@ void sleep_until_ms(int64_t at)
 
 /* ---- handles ---- */
 
-static syncguard_backend *open_url(const syncguard_options *options, syncguard_status *status)
+static syncguard_backend *contract_open_url(const syncguard_options *options,
+                                            syncguard_status *status)
 {
     syncguard_backend *bare = NULL;
     *status = syncguard_open(contract.url, options, &bare, &err);
@@ -58,7 +59,7 @@ static syncguard_backend *open_url(const syncguard_options *options, syncguard_s
 syncguard_backend *open_store(const syncguard_options *options)
 {
     syncguard_status status;
-    syncguard_backend *opened = open_url(options, &status);
+    syncguard_backend *opened = contract_open_url(options, &status);
     check_status(status, SYNCGUARD_OK, "open", __FILE__, __LINE__);
     assert_non_null(opened);
     return opened;
@@ -68,7 +69,7 @@ int open_group(void **state)
 {
     (void)state;
     syncguard_status status;
-    store = open_url(NULL, &status);
+    store = contract_open_url(NULL, &status);
     if (status == SYNCGUARD_OK && store != NULL)
         return 0;
     print_error("cannot open the store: %s: %s\n", syncguard_status_name(status), err.message);

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/time.h>
 
-static bool count_info(void *context, const syncguard_lock_info *info)
+static bool abort_count_info(void *context, const syncguard_lock_info *info)
 {
     (void)info;
     (*(int *)context)++;
@@ -22,13 +22,13 @@ static bool count_raw(void *context, const syncguard_lock_info_raw *raw)
     return true;
 }
 
-static void ignore_finding(void *context, const syncguard_finding *finding)
+static void abort_count_finding(void *context, const syncguard_finding *finding)
 {
     (void)finding;
     (*(int *)context)++;
 }
 
-static int never(void *context, syncguard_lock *lock)
+static int abort_note_work_ran(void *context, syncguard_lock *lock)
 {
     (void)lock;
     *(int *)context = 1;
@@ -78,16 +78,18 @@ static void every_operation_answers_aborted(void **state)
                   syncguard_get_by_id_raw(store, holder.lock_id, &call, &raw, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_owns(store, holder.lock_id, &call, &flag, &err));
     int calls = 0;
-    assert_status(SYNCGUARD_E_ABORTED, syncguard_list(store, &call, count_info, &calls, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_list(store, &call, abort_count_info, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_list_raw(store, &call, count_raw, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED,
-                  syncguard_examine(store, &call, ignore_finding, &calls, &err));
+                  syncguard_examine(store, &call, abort_count_finding, &calls, &err));
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_lock_try(store, name.text, &options, &lock, &err));
-    assert_status(SYNCGUARD_E_ABORTED,
-                  syncguard_with_lock(store, name.text, &options, never, &calls, NULL, &err));
+    assert_status(
+        SYNCGUARD_E_ABORTED,
+        syncguard_with_lock(store, name.text, &options, abort_note_work_ran, &calls, NULL, &err));
     assert_null(lock);
     assert_int_equal(calls, 0);
 
@@ -139,7 +141,7 @@ static void invalid_input_wins_over_an_abort(void **state)
     syncguard_abort_free(abort_object);
 }
 
-static bool ignore_one(void *context, const syncguard_lock_info *info)
+static bool abort_ignore_info(void *context, const syncguard_lock_info *info)
 {
     (void)context, (void)info;
     return true;
@@ -173,9 +175,9 @@ static void no_argument_waits_for_its_turn(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_owns(store, FOREIGN_ID, &bad, &flag, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_list(store, &bad, ignore_one, NULL, &err));
+                  syncguard_list(store, &bad, abort_ignore_info, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_examine(store, &bad, ignore_finding, NULL, &err));
+                  syncguard_examine(store, &bad, abort_count_finding, NULL, &err));
     if (contract.telemetry) {
         sleep_ms(50);
         assert_int_equal(count_events((event_filter){-1, name.text, NULL}, NULL), before);
@@ -184,7 +186,7 @@ static void no_argument_waits_for_its_turn(void **state)
     syncguard_abort_free(abort_object);
 }
 
-static int never_run(void *context, syncguard_lock *lock)
+static int abort_count_work_runs(void *context, syncguard_lock *lock)
 {
     (void)lock;
     (*(int *)context)++;
@@ -219,8 +221,9 @@ static void twins_and_handles_judge_arguments_first(void **state)
                   syncguard_list_raw(store, &bad, ignore_raw, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_list_raw(store, &call, NULL, NULL, &err));
     int ran = 0;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_with_lock(store, "", &options, never_run, &ran, NULL, &err));
+    assert_status(
+        SYNCGUARD_E_INVALID_ARGUMENT,
+        syncguard_with_lock(store, "", &options, abort_count_work_runs, &ran, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_with_lock(store, name.text, &options, NULL, &ran, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_lock_extend(lock, 0, &call, NULL, &err));
@@ -289,7 +292,7 @@ static int64_t now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-static void on_alarm(int number)
+static void abort_on_alarm(int number)
 {
     int before = errno;
     (void)number;
@@ -313,7 +316,7 @@ static int compare_us(const void *a, const void *b)
 static atomic_bool napping;
 static int64_t latest_nap_us;
 
-static void *nap(void *unused)
+static void *abort_measure_nap_lateness(void *unused)
 {
     (void)unused;
     while (atomic_load(&napping)) {
@@ -340,9 +343,9 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
     latest_nap_us = 0;
     atomic_store(&napping, true);
     pthread_t napper;
-    assert_int_equal(pthread_create(&napper, NULL, nap, NULL), 0);
+    assert_int_equal(pthread_create(&napper, NULL, abort_measure_nap_lateness, NULL), 0);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
-    struct sigaction action = {.sa_handler = on_alarm};
+    struct sigaction action = {.sa_handler = abort_on_alarm};
     struct sigaction before;
     assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
     struct itimerval timer = {{0, 0}, {0, 40000}};

@@ -39,7 +39,7 @@ static void success_carries_id_fence_and_stored_expiry(void **state)
     give_back(&grant);
 }
 
-static int64_t wall_ms(void)
+static int64_t acquire_wall_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -55,7 +55,7 @@ static void impossible_ttls_are_refused(void **state)
                            INT64_MAX,
                            INT64_MAX - 1000,
                            SYNCGUARD_MAX_TIME_MS,
-                           SYNCGUARD_MAX_TIME_MS - wall_ms() + 3600 * 1000};
+                           SYNCGUARD_MAX_TIME_MS - acquire_wall_ms() + 3600 * 1000};
     key name = fresh_key("ttl");
     key held = fresh_key("ttl-held");
     syncguard_grant holder = take(held.text, 30000);
@@ -88,7 +88,7 @@ static void impossible_ttls_are_refused(void **state)
 
 static void largest_and_smallest_ttls_work(void **state)
 {
-    int64_t largest = SYNCGUARD_MAX_TIME_MS - wall_ms() - 3600 * 1000;
+    int64_t largest = SYNCGUARD_MAX_TIME_MS - acquire_wall_ms() - 3600 * 1000;
     key name = fresh_key("ttl-large");
     key brief = fresh_key("ttl-small");
     syncguard_grant grant = take(name.text, largest);
@@ -156,7 +156,7 @@ typedef struct race {
     pthread_barrier_t gate;
 } race;
 
-static void racer(int index, void *context)
+static void racer_acquire_all(int index, void *context)
 {
     race *all = context;
     syncguard_error mine;
@@ -174,7 +174,7 @@ static void one_of_64_threads_wins(void **state)
     assert_int_equal(pthread_barrier_init(&all.gate, NULL, RACERS), 0);
     for (int i = 0; i < RACES; i++)
         all.names[i] = fresh_key("race");
-    in_threads(RACERS, racer, &all);
+    in_threads(RACERS, racer_acquire_all, &all);
     pthread_barrier_destroy(&all.gate);
     for (int i = 0; i < RACES; i++) {
         int winners = 0;

@@ -13,20 +13,20 @@ typedef struct victim {
     atomic_int unexpected; /* a status that is none of the possible ones */
 } victim;
 
-static void note(victim *v, syncguard_status status, syncguard_status other)
+static void victim_note_status(victim *v, syncguard_status status, syncguard_status other)
 {
     if (status != SYNCGUARD_OK && status != other)
         atomic_store(&v->unexpected, status);
 }
 
-static void wait_in_vain(victim *v)
+static void victim_wait_in_vain(victim *v)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     syncguard_lock *lock = NULL;
-    note(v, syncguard_lock_acquire(v->backend, v->held_key, &options, &lock, NULL),
-         SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    victim_note_status(v, syncguard_lock_acquire(v->backend, v->held_key, &options, &lock, NULL),
+                       SYNCGUARD_E_ACQUISITION_TIMEOUT);
 }
 
 static void take_and_give_back(victim *v)
@@ -34,10 +34,12 @@ static void take_and_give_back(victim *v)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = true;
     syncguard_lock *lock = NULL;
-    note(v, syncguard_lock_acquire(v->backend, v->free_key, &options, &lock, NULL), SYNCGUARD_OK);
+    victim_note_status(v, syncguard_lock_acquire(v->backend, v->free_key, &options, &lock, NULL),
+                       SYNCGUARD_OK);
     bool locked = false;
-    note(v, syncguard_is_locked(v->backend, v->free_key, NULL, &locked, NULL), SYNCGUARD_OK);
-    note(v, syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
+    victim_note_status(v, syncguard_is_locked(v->backend, v->free_key, NULL, &locked, NULL),
+                       SYNCGUARD_OK);
+    victim_note_status(v, syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
 }
 
@@ -47,7 +49,7 @@ static void *work_until_cancelled(void *argument)
     atomic_store(&v->started, true);
     for (;;) {
         if (v->waits)
-            wait_in_vain(v);
+            victim_wait_in_vain(v);
         else
             take_and_give_back(v);
         pthread_testcancel();

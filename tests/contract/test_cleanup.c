@@ -31,7 +31,7 @@ static bool nothing_is_kept(void)
 }
 
 /* The dead record of a key; its lock id is empty if there is none. */
-static syncguard_is_locked_op peek(syncguard_backend *backend, const key *name)
+static syncguard_is_locked_op cleanup_read_dead_record(syncguard_backend *backend, const key *name)
 {
     syncguard_is_locked_op op = {.key = name->text, .key_length = strlen(name->text)};
     op.limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
@@ -42,10 +42,10 @@ static syncguard_is_locked_op peek(syncguard_backend *backend, const key *name)
 
 static bool is_kept(const key *name)
 {
-    return peek(records.cleaner, name).dead_lock_id[0] != '\0';
+    return cleanup_read_dead_record(records.cleaner, name).dead_lock_id[0] != '\0';
 }
 
-static void ask(syncguard_backend *backend, const key *name)
+static void cleanup_assert_unlocked(syncguard_backend *backend, const key *name)
 {
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, name->text, NULL, &locked, &err));
@@ -53,7 +53,7 @@ static void ask(syncguard_backend *backend, const key *name)
 }
 
 /* By the store's own operation, which must look for itself. */
-static void clean(const key *name, const char *lock_id, int64_t expires_at_ms)
+static void cleanup_run_operation(const key *name, const char *lock_id, int64_t expires_at_ms)
 {
     syncguard_cleanup_op op = {.key = name->text,
                                .key_length = strlen(name->text),
@@ -109,10 +109,10 @@ static bool young_one_stays(int64_t young_ms, bool *too_late)
     let_die(records.cleaner, &name);
     sleep_ms(TTL + young_ms);
     int64_t began = now_ms();
-    syncguard_is_locked_op found = peek(records.cleaner, &name);
+    syncguard_is_locked_op found = cleanup_read_dead_record(records.cleaner, &name);
     assert_string_not_equal(found.dead_lock_id, "");
-    ask(records.cleaner, &name);
-    clean(&name, found.dead_lock_id, found.dead_expires_at_ms);
+    cleanup_assert_unlocked(records.cleaner, &name);
+    cleanup_run_operation(&name, found.dead_lock_id, found.dead_expires_at_ms);
     bool kept = is_kept(&name);
     if (kept) {
         sleep_ms(150); /* the handle cleans in a thread of its own */
@@ -144,7 +144,7 @@ static void old_records_go(void **state)
         return;
     assert_true(is_kept(&records.old));
     while (is_kept(&records.old) && now_ms() < until) {
-        ask(records.cleaner, &records.old);
+        cleanup_assert_unlocked(records.cleaner, &records.old);
         sleep_ms(20);
     }
     assert_false(is_kept(&records.old));
@@ -155,12 +155,12 @@ static void without_the_option_all_stay(void **state)
     (void)state;
     if (!need_old_records())
         return;
-    syncguard_is_locked_op before = peek(store, &records.left);
+    syncguard_is_locked_op before = cleanup_read_dead_record(store, &records.left);
     assert_string_not_equal(before.dead_lock_id, "");
     for (int i = 0; i < 100; i++)
-        ask(store, &records.left);
+        cleanup_assert_unlocked(store, &records.left);
     sleep_ms(150);
-    syncguard_is_locked_op after = peek(store, &records.left);
+    syncguard_is_locked_op after = cleanup_read_dead_record(store, &records.left);
     assert_string_equal(after.dead_lock_id, before.dead_lock_id);
     assert_int_equal(after.dead_expires_at_ms, before.dead_expires_at_ms);
 }
@@ -170,14 +170,14 @@ static void another_id_or_expiry_is_another_lock(void **state)
     (void)state;
     if (!need_old_records())
         return;
-    syncguard_is_locked_op found = peek(records.cleaner, &records.wrong);
-    clean(&records.wrong, FOREIGN_ID, found.dead_expires_at_ms);
+    syncguard_is_locked_op found = cleanup_read_dead_record(records.cleaner, &records.wrong);
+    cleanup_run_operation(&records.wrong, FOREIGN_ID, found.dead_expires_at_ms);
     assert_true(is_kept(&records.wrong));
-    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms + 1);
+    cleanup_run_operation(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms + 1);
     assert_true(is_kept(&records.wrong));
-    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms - 1);
+    cleanup_run_operation(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms - 1);
     assert_true(is_kept(&records.wrong));
-    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms);
+    cleanup_run_operation(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms);
     assert_false(is_kept(&records.wrong));
 }
 
@@ -188,7 +188,7 @@ static void cleanup_is_limited_in_rate(void **state)
         return;
     int64_t began = now_ms();
     for (int i = 0; i < BURST; i++)
-        ask(records.cleaner, &records.burst[i]);
+        cleanup_assert_unlocked(records.cleaner, &records.burst[i]);
     int64_t took = now_ms() - began;
     sleep_ms(150);
     int gone = 0;
@@ -211,7 +211,7 @@ static void clean_or_take(int index, void *context)
     for (int i = 0; i < RACE; i++) {
         const key *name = &records.race[i];
         if (index == 0)
-            clean(name, r->found[i].dead_lock_id, r->found[i].dead_expires_at_ms);
+            cleanup_run_operation(name, r->found[i].dead_lock_id, r->found[i].dead_expires_at_ms);
         else
             r->taken[i] =
                 syncguard_acquire(records.cleaner, name->text, 60000, NULL, &r->grants[i], &own);
@@ -225,7 +225,7 @@ static void cleanup_never_removes_the_next_owner(void **state)
     if (!need_old_records())
         return;
     for (int i = 0; i < RACE; i++)
-        r.found[i] = peek(records.cleaner, &records.race[i]);
+        r.found[i] = cleanup_read_dead_record(records.cleaner, &records.race[i]);
     in_threads(2, clean_or_take, &r);
     clean_or_take(0, &r);
     for (int i = 0; i < RACE; i++) {
@@ -243,7 +243,7 @@ typedef struct pruning {
     int seen_dead, seen_live;
 } pruning;
 
-static bool on_pruned(void *context, const syncguard_lock_info_raw *lock)
+static bool cleanup_note_pruned(void *context, const syncguard_lock_info_raw *lock)
 {
     pruning *p = context;
     p->seen_dead += strcmp(lock->key, p->dead.text) == 0;
@@ -261,16 +261,16 @@ static void prune_removes_old_records_only(void **state)
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, p.live.text, 600000, NULL, &grant, &err));
     sleep_ms(TTL + OLD_MS);
-    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, true, on_pruned, &p, &err));
+    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, true, cleanup_note_pruned, &p, &err));
     assert_int_equal(p.seen_dead, kept);
     if (kept)
-        assert_string_not_equal(peek(store, &p.dead).dead_lock_id, "");
+        assert_string_not_equal(cleanup_read_dead_record(store, &p.dead).dead_lock_id, "");
     p.seen_dead = 0;
-    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, on_pruned, &p, &err));
+    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, cleanup_note_pruned, &p, &err));
     assert_int_equal(p.seen_dead, kept);
     if (kept)
-        assert_string_equal(peek(store, &p.dead).dead_lock_id, "");
-    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, on_pruned, &p, &err));
+        assert_string_equal(cleanup_read_dead_record(store, &p.dead).dead_lock_id, "");
+    assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, cleanup_note_pruned, &p, &err));
     assert_int_equal(p.seen_dead, kept);
     assert_int_equal(p.seen_live, 0);
     assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, NULL, NULL, &err));

@@ -35,7 +35,7 @@ static bool clock_decides(void)
     return true;
 }
 
-static void step(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void clock_step_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     (void)attempts;
     (void)waited_ms;
@@ -69,7 +69,7 @@ static void timeouts_do_not_follow_the_wall_clock(void **state)
     for (int i = 0; i < 2; i++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(500);
         int64_t began = now_ms();
-        options.on_wait = step;
+        options.on_wait = clock_step_on_wait;
         options.on_wait_context = (void *)&steps[i];
         syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
@@ -91,7 +91,7 @@ static void waiters_wake_at_the_expiry_all_the_same(void **state)
         return;
     (void)take(name.text, 100);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(3 * LATE_MS);
-    options.on_wait = step;
+    options.on_wait = clock_step_on_wait;
     options.on_wait_context = (void *)&back;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
@@ -125,7 +125,7 @@ static void leases_do_not_follow_the_wall_clock(void **state)
     syncguard_lock_dispose(longer);
 }
 
-static bool check_ages(void *context, const syncguard_lock_info *info)
+static bool clock_check_ages(void *context, const syncguard_lock_info *info)
 {
     const char *key_hash = context;
     if (strcmp(info->key_hash, key_hash) != 0)
@@ -149,15 +149,15 @@ static void ages_do_not_follow_the_wall_clock(void **state)
     for (int i = 0; i < 2; i++) {
         atomic_store(&wall_shift_s, steps[i]);
         assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
-        check_ages(key_hash, &info);
+        clock_check_ages(key_hash, &info);
         assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err));
-        check_ages(key_hash, &info);
-        assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, check_ages, key_hash, &err));
+        clock_check_ages(key_hash, &info);
+        assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, clock_check_ages, key_hash, &err));
     }
     give_back(&grant);
 }
 
-static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void clock_count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
     (void)reason;
@@ -174,7 +174,7 @@ static void renewals_go_on(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 2000;
     options.auto_extend = true;
-    options.on_lost = note_loss;
+    options.on_lost = clock_count_loss;
     atomic_int losses = 0;
     options.on_lost_context = &losses;
     syncguard_lock *lock = NULL;

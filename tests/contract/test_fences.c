@@ -111,7 +111,7 @@ typedef struct climb {
     atomic_int failures;
 } climb;
 
-static void climb_once(climb *all)
+static void fences_climb_once(climb *all)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
@@ -133,11 +133,11 @@ static void climb_once(climb *all)
     syncguard_lock_dispose(lock);
 }
 
-static void climber(int index, void *context)
+static void fences_climb_many(int index, void *context)
 {
     (void)index;
     for (int i = 0; i < CLIMBS; i++)
-        climb_once(context);
+        fences_climb_once(context);
 }
 
 static void fences_rise_with_many_threads(void **state)
@@ -146,7 +146,7 @@ static void fences_rise_with_many_threads(void **state)
     climb all;
     memset(&all, 0, sizeof all);
     all.name = fresh_key("climb");
-    in_threads(CLIMBERS, climber, &all);
+    in_threads(CLIMBERS, fences_climb_many, &all);
     assert_int_equal(atomic_load(&all.failures), 0);
     assert_int_equal(atomic_load(&all.out_of_order), 0);
     assert_int_equal(atomic_load(&all.granted), CLIMBERS * CLIMBS);

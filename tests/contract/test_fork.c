@@ -8,7 +8,7 @@
 #endif
 
 /* Runs fn in a forked child that does not exec; what it returned. */
-static int in_child(int (*fn)(void *), void *context)
+static int fork_run_in_child(int (*fn)(void *), void *context)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -30,7 +30,7 @@ static int leave_scope(void *context)
     return syncguard_lock_held(lock) ? 1 : 0;
 }
 
-static int use_inherited(void *context)
+static int fork_use_inherited_lock(void *context)
 {
     syncguard_lock *lock = context;
     if (syncguard_lock_held(lock) || syncguard_lock_remaining_ms(lock) != 0)
@@ -45,7 +45,7 @@ static int use_inherited(void *context)
     return 0;
 }
 
-static int use_inherited_set(void *context)
+static int fork_use_inherited_set(void *context)
 {
     syncguard_lock_set *set = context;
     if (syncguard_lock_set_held(set) || syncguard_lock_set_remaining_ms(set) != 0)
@@ -69,7 +69,7 @@ static void child_does_not_release_its_parents_set(void **state)
     options.auto_extend = true;
     syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire_all(store, names, 2, &options, &set, &err));
-    assert_int_equal(in_child(use_inherited_set, set), 0);
+    assert_int_equal(fork_run_in_child(fork_use_inherited_set, set), 0);
     assert_true(syncguard_lock_set_held(set));
     check_locked(first.text, true);
     check_locked(second.text, true);
@@ -89,8 +89,8 @@ static void child_does_not_release_its_parents_lock(void **state)
         assert_status(SYNCGUARD_OK,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
         int64_t expires = syncguard_lock_expires_at_ms(lock);
-        assert_int_equal(in_child(leave_scope, lock), 0);
-        assert_int_equal(in_child(use_inherited, lock), 0);
+        assert_int_equal(fork_run_in_child(leave_scope, lock), 0);
+        assert_int_equal(fork_run_in_child(fork_use_inherited_lock, lock), 0);
         assert_true(syncguard_lock_held(lock));
         assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
         assert_true(syncguard_lock_expires_at_ms(lock) == expires);
@@ -116,7 +116,7 @@ static void closing_in_a_child_leaves_the_parent_alone(void **state)
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, name.text, 30000, NULL, &grant, &err));
-    assert_int_equal(in_child(close_inherited, backend), 0);
+    assert_int_equal(fork_run_in_child(close_inherited, backend), 0);
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
@@ -162,7 +162,7 @@ static void child_makes_the_handle_its_own(void **state)
     syncguard_grant held = take(all.held.text, 30000);
     (void)state;
     assert_int_equal(pipe(all.answers), 0);
-    int outcome = in_child(use_backend, &all);
+    int outcome = fork_run_in_child(use_backend, &all);
     assert_int_equal(outcome, able()->works_in_child ? 0 : CHILD_REFUSED);
     syncguard_grant grant;
     char ids[2 * CHILD_IDS][SYNCGUARD_LOCK_ID_SIZE];
@@ -203,7 +203,7 @@ static void abort_in_a_child_does_not_reach_the_parent(void **state)
     call.abort_object = abort_object;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, name.text, 30000, &call, &grant, &err));
-    assert_int_equal(in_child(trigger_in_child, abort_object), 0);
+    assert_int_equal(fork_run_in_child(trigger_in_child, abort_object), 0);
     assert_false(syncguard_abort_triggered(abort_object));
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, &call, &err));
     syncguard_abort_free(abort_object);
@@ -237,7 +237,8 @@ static void fork_in_the_middle_of_waiting(void **state)
     (void)state;
     sleep_ms(100);
     assert_int_equal(pipe(child.answers), 0);
-    assert_int_equal(in_child(use_backend, &child), able()->works_in_child ? 0 : CHILD_REFUSED);
+    assert_int_equal(fork_run_in_child(use_backend, &child),
+                     able()->works_in_child ? 0 : CHILD_REFUSED);
     close(child.answers[0]);
     close(child.answers[1]);
     give_back(&holder);
@@ -276,7 +277,7 @@ static void bad_arguments_are_refused_in_a_child(void **state)
     (void)state;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, NULL, &lock, &err));
-    assert_int_equal(in_child(refuse_in_child, lock), 0);
+    assert_int_equal(fork_run_in_child(refuse_in_child, lock), 0);
     syncguard_lock_dispose(lock);
 }
 
@@ -307,7 +308,7 @@ static bool open_own(own_file *file, int number)
 }
 
 /* Whether nobody else closed, wrote or read it. */
-static bool untouched(const own_file *file)
+static bool own_file_is_untouched(const own_file *file)
 {
     struct stat now;
     if (fstat(file->fd, &now) != 0 || now.st_dev != file->opened.st_dev ||
@@ -368,7 +369,7 @@ static int live_as_daemon(void *context)
     syncguard_abort_free(all->abort_object);
     syncguard_close(all->backend);
     for (int i = 0; i < OWN_FILES && outcome == 0; i++) {
-        if (!untouched(&files[i]))
+        if (!own_file_is_untouched(&files[i]))
             outcome = 20 + i;
     }
     return outcome;
@@ -399,7 +400,7 @@ static void a_daemons_own_files_are_left_alone(void **state)
     sleep_ms(200);
     for (int use = 0; use < 2; use++) {
         all.use = use == 1;
-        assert_int_equal(in_child(live_as_daemon, &all), 0);
+        assert_int_equal(fork_run_in_child(live_as_daemon, &all), 0);
     }
     assert_status(SYNCGUARD_OK, syncguard_lock_release(holder, NULL, &err));
     syncguard_lock_dispose(holder);

@@ -3,8 +3,8 @@
 
 static atomic_int reported;
 
-static void report(void *context, const syncguard_error *error, const char *name,
-                   const char *lock_id, const char *source)
+static void handle_count_report(void *context, const syncguard_error *error, const char *name,
+                                const char *lock_id, const char *source)
 {
     (void)context;
     (void)error;
@@ -18,7 +18,7 @@ static syncguard_lock *take_handle(const char *name, int64_t ttl_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
-    options.on_release_error = report;
+    options.on_release_error = handle_count_report;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name, &options, &lock, &err));
     assert_non_null(lock);
@@ -202,7 +202,7 @@ typedef struct shared_handle {
     atomic_int extended;
 } shared_handle;
 
-static void use_handle(int index, void *context)
+static void shared_handle_use(int index, void *context)
 {
     shared_handle *all = context;
     syncguard_error mine;
@@ -227,7 +227,7 @@ static void threads_share_a_handle(void **state)
     shared_handle all;
     memset(&all, 0, sizeof all);
     all.lock = take_handle(name.text, 20000);
-    in_threads(16, use_handle, &all);
+    in_threads(16, shared_handle_use, &all);
     assert_int_equal(atomic_load(&all.extended), 8);
     assert_int_equal(atomic_load(&all.released), 1);
     assert_int_equal(atomic_load(&all.absent), 7);

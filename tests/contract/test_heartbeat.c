@@ -41,7 +41,7 @@ static struct watch {
     int64_t extended_remaining;
 } seen;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void heartbeat_note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     kept *one = context;
     atomic_store(&one->reason, reason);
@@ -53,14 +53,14 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
         syncguard_lock_dispose(lock);
 }
 
-static void keep(kept *one, const char *name, int64_t max_hold_ms)
+static void heartbeat_keep_lock(kept *one, const char *name, int64_t max_hold_ms)
 {
     one->name = fresh_key(name);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL;
     options.auto_extend = true;
     options.max_hold_ms = max_hold_ms;
-    options.on_lost = on_lost;
+    options.on_lost = heartbeat_note_loss;
     options.on_lost_context = one;
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire(store, one->name.text, &options, &one->lock, &err));
@@ -74,18 +74,18 @@ static void remove_behind(kept *one)
     assert_status(SYNCGUARD_OK, syncguard_release(store, id, NULL, &err));
 }
 
-static void set_up(void)
+static void heartbeat_set_up(void)
 {
     seen.started = now_ms();
-    keep(&seen.renewed, "renewed", 0);
-    keep(&seen.removed, "removed", 0);
-    keep(&seen.limited, "limited", 1000);
-    keep(&seen.self_disposed, "self-disposed", 0);
-    keep(&seen.self_released, "self-released", 0);
-    keep(&seen.disposed, "disposed", 0);
-    keep(&seen.extended, "hand-extended", 0);
+    heartbeat_keep_lock(&seen.renewed, "renewed", 0);
+    heartbeat_keep_lock(&seen.removed, "removed", 0);
+    heartbeat_keep_lock(&seen.limited, "limited", 1000);
+    heartbeat_keep_lock(&seen.self_disposed, "self-disposed", 0);
+    heartbeat_keep_lock(&seen.self_released, "self-released", 0);
+    heartbeat_keep_lock(&seen.disposed, "disposed", 0);
+    heartbeat_keep_lock(&seen.extended, "hand-extended", 0);
     for (int i = 0; i < MANY; i++)
-        keep(&seen.many[i], "many", 0);
+        heartbeat_keep_lock(&seen.many[i], "many", 0);
     seen.self_disposed.dispose_inside = true;
     seen.self_released.release_inside = true;
     seen.renewed_first = syncguard_lock_expires_at_ms(seen.renewed.lock);
@@ -114,7 +114,7 @@ static void watch_renewed(int64_t until)
     }
 }
 
-static void judge(void)
+static void heartbeat_collect_results(void)
 {
     syncguard_lock *renewed = seen.renewed.lock;
     syncguard_lock *removed = seen.removed.lock;
@@ -140,7 +140,7 @@ static void judge(void)
     seen.extended_remaining = syncguard_lock_remaining_ms(seen.extended.lock);
 }
 
-static void tear_down(void)
+static void heartbeat_tear_down(void)
 {
     syncguard_lock_dispose(seen.renewed.lock);
     syncguard_lock_dispose(seen.removed.lock);
@@ -155,11 +155,11 @@ static void need_watch(void)
 {
     if (seen.done)
         return;
-    set_up();
+    heartbeat_set_up();
     /* max_hold, the last renewal before it, and the tolerance are over by then. */
     watch_renewed(seen.started + 1000 + TTL + 1000 + 900);
-    judge();
-    tear_down();
+    heartbeat_collect_results();
+    heartbeat_tear_down();
     seen.done = true;
 }
 

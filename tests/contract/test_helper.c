@@ -14,7 +14,7 @@ typedef struct pauses {
     int64_t waited[PAUSES];
 } pauses;
 
-static void on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void helper_note_pause(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     pauses *all = context;
     if (all->calls < PAUSES) {
@@ -27,13 +27,13 @@ static void on_wait(void *context, int attempts, int64_t waited_ms, int64_t rema
 }
 
 /* Tries to get a held key with these options; how long it took. */
-static int64_t wait_in_vain(const char *name, syncguard_lock_options *options, pauses *all,
-                            syncguard_status expected)
+static int64_t helper_wait_in_vain(const char *name, syncguard_lock_options *options, pauses *all,
+                                   syncguard_status expected)
 {
     syncguard_lock *lock = (syncguard_lock *)&err;
     int64_t started = now_ms();
     memset(all, 0, sizeof *all);
-    options->on_wait = on_wait;
+    options->on_wait = helper_note_pause;
     options->on_wait_context = all;
     assert_status(expected, syncguard_lock_acquire(store, name, options, &lock, &err));
     assert_null(lock);
@@ -54,7 +54,7 @@ static void ten_retries_are_eleven_attempts(void **state)
     options.retry_delay_ms = 20;
     options.timeout_ms = 30000;
     pauses all;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 10);
     for (int i = 0; i < 10; i++) {
         /* All tries: the counted ones, one after joining the waiters, and those after reports of
@@ -84,7 +84,7 @@ static void retries_used_up_is_acquisition_timeout(void **state)
     options.retry_delay_ms = 10;
     options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
     pauses all;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 2);
     give_back(&holder);
 }
@@ -97,15 +97,15 @@ static void zero_retries_or_timeout_is_one_attempt(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 0;
     pauses all;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 0);
     syncguard_lock_options_init(&options, sizeof options);
     options.timeout_ms = 0;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 0);
     syncguard_lock_options_init(&options, sizeof options);
     options.retry_delay_ms = 0; /* no pause, still ten retries */
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     give_back(&holder);
     /* One attempt is enough for a free key. */
     options.max_retries = 0;
@@ -124,12 +124,12 @@ static void timeout_ends_the_waiting(void **state)
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 300;
     pauses all;
-    int64_t took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    int64_t took = helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_between(290, 1300, took);
     /* A pause is cut to what is left. */
     options.retry_delay_ms = 60000;
     options.jitter = SYNCGUARD_JITTER_NONE;
-    took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    took = helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_between(290, 1300, took);
     give_back(&holder);
 }
@@ -156,16 +156,16 @@ static void pauses_follow_backoff_and_jitter(void **state)
     options.timeout_ms = 60000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     pauses all;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     check_pauses(&all, 4, (int[]){39, 79, 159, 319}, (int[]){40, 80, 160, 320});
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     check_pauses(&all, 4, (int[]){39, 39, 39, 39}, (int[]){40, 40, 40, 40});
     options.jitter = SYNCGUARD_JITTER_EQUAL;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     check_pauses(&all, 4, (int[]){19, 19, 19, 19}, (int[]){40, 40, 40, 40});
     options.jitter = SYNCGUARD_JITTER_FULL;
-    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     check_pauses(&all, 4, (int[]){0, 0, 0, 0}, (int[]){40, 40, 40, 40});
     give_back(&holder);
 }
@@ -229,7 +229,7 @@ typedef struct job {
     syncguard_abort *trigger;
 } job;
 
-static int work(void *context, syncguard_lock *lock)
+static int helper_job_run(void *context, syncguard_lock *lock)
 {
     job *task = context;
     task->ran++;
@@ -251,8 +251,8 @@ static void callback_form_runs_and_releases(void **state)
     int result = -1;
     for (int i = 0; i < 3; i++) {
         task.result = i * 21; /* also what a caller would call a failure */
-        assert_status(SYNCGUARD_OK,
-                      syncguard_with_lock(store, name.text, NULL, work, &task, &result, &err));
+        assert_status(SYNCGUARD_OK, syncguard_with_lock(store, name.text, NULL, helper_job_run,
+                                                        &task, &result, &err));
         assert_int_equal(result, task.result);
         assert_true(task.held_inside && task.locked_inside);
         check_locked(name.text, false);
@@ -260,7 +260,7 @@ static void callback_form_runs_and_releases(void **state)
     assert_int_equal(task.ran, 3);
     task.release_inside = true;
     assert_status(SYNCGUARD_OK,
-                  syncguard_with_lock(store, name.text, NULL, work, &task, NULL, &err));
+                  syncguard_with_lock(store, name.text, NULL, helper_job_run, &task, NULL, &err));
     check_locked(name.text, false);
 }
 
@@ -273,8 +273,9 @@ static void callback_form_does_not_run_without_the_lock(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 60;
     int result = 77;
-    assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
-                  syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
+    assert_status(
+        SYNCGUARD_E_ACQUISITION_TIMEOUT,
+        syncguard_with_lock(store, name.text, &options, helper_job_run, &task, &result, &err));
     assert_int_equal(task.ran, 0);
     check_locked(name.text, true);
     give_back(&holder);
@@ -291,8 +292,8 @@ static void abort_inside_the_work_does_not_stop_the_release(void **state)
     options.abort_object = abort_object;
     task.trigger = abort_object;
     int result = 0;
-    assert_status(SYNCGUARD_OK,
-                  syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
+    assert_status(SYNCGUARD_OK, syncguard_with_lock(store, name.text, &options, helper_job_run,
+                                                    &task, &result, &err));
     assert_int_equal(result, 5);
     check_locked(name.text, false);
     syncguard_abort_free(abort_object);

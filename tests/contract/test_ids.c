@@ -70,7 +70,7 @@ typedef struct drawing {
     atomic_int failures;
 } drawing;
 
-static void draw(int index, void *context)
+static void ids_draw_many(int index, void *context)
 {
     drawing *all = context;
     syncguard_error mine;
@@ -97,7 +97,7 @@ static void ids_are_new_for_every_grant(void **state)
     (void)state;
     for (int i = 0; i < DRAWERS; i++)
         all.keys[i] = fresh_key("draw");
-    in_threads(DRAWERS, draw, &all);
+    in_threads(DRAWERS, ids_draw_many, &all);
     assert_int_equal(atomic_load(&all.failures), 0);
     qsort(all.ids, DRAWERS * DRAWS, sizeof all.ids[0], compare_ids);
     for (int i = 0; i < DRAWERS * DRAWS; i++) {

@@ -2,7 +2,7 @@
 #include "contract.h"
 
 /* True if text occurs anywhere in the bytes of a struct. */
-static bool contains(const void *bytes, size_t size, const char *text)
+static bool bytes_contain_text(const void *bytes, size_t size, const char *text)
 {
     return memmem(bytes, size, text, strlen(text)) != NULL;
 }
@@ -68,9 +68,9 @@ static void lookups_by_key_and_by_id_agree(void **state)
     assert_true(by_key.acquired_at_ms == by_id.acquired_at_ms);
     assert_true(by_key.expires_at_ms == grant.expires_at_ms);
     assert_string_equal(by_key.fence, grant.fence);
-    assert_false(contains(&by_key, sizeof by_key, name.text));
-    assert_false(contains(&by_id, sizeof by_id, grant.lock_id));
-    assert_false(contains(&by_key, sizeof by_key, grant.lock_id));
+    assert_false(bytes_contain_text(&by_key, sizeof by_key, name.text));
+    assert_false(bytes_contain_text(&by_id, sizeof by_id, grant.lock_id));
+    assert_false(bytes_contain_text(&by_key, sizeof by_key, grant.lock_id));
     give_back(&grant);
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(store, name.text, NULL, &by_key, &err));
     assert_int_equal(err.code, SYNCGUARD_OK);
@@ -78,7 +78,7 @@ static void lookups_by_key_and_by_id_agree(void **state)
 }
 
 /* The lock was acquired or extended after began, of now_ms(). */
-static void check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t began)
+static void lookup_check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t began)
 {
     const int64_t rounding_ms = 20;
     int64_t passed_ms = now_ms() - began + rounding_ms;
@@ -94,16 +94,16 @@ static void lookups_tell_the_time_of_the_store(void **state)
     (void)state;
     syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
-    check_ages(&info, 300000, began);
+    lookup_check_ages(&info, 300000, began);
     sleep_ms(300);
     syncguard_lock_info later;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &later, &err));
-    check_ages(&later, 300000, began);
+    lookup_check_ages(&later, 300000, began);
     assert_at_least(250, later.now_ms - info.now_ms);
     assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 600000, NULL, NULL, &err));
     syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name.text, NULL, &raw, &err));
-    check_ages(&raw.info, 600000, began);
+    lookup_check_ages(&raw.info, 600000, began);
     give_back(&grant);
 }
 
@@ -134,7 +134,7 @@ static void raw_twins_tell_key_id_and_owner(void **state)
     assert_string_equal(by_id.info.fence, info.fence);
     assert_true(by_id.info.expires_at_ms == info.expires_at_ms);
     assert_true(by_key.info.acquired_at_ms == info.acquired_at_ms);
-    assert_false(contains(&info, sizeof info, "worker"));
+    assert_false(bytes_contain_text(&info, sizeof info, "worker"));
     assert_status(SYNCGUARD_OK, syncguard_extend(labelled, grant.lock_id, 40000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(labelled, name.text, NULL, &by_key, &err));
     assert_string_equal(by_key.owner, options.owner);
@@ -204,7 +204,7 @@ static bool on_info(void *context, const syncguard_lock_info *info)
         if (info->expires_at_ms != all->grants[i].expires_at_ms ||
             strcmp(info->fence, all->grants[i].fence) != 0 || info->now_ms < info->acquired_at_ms ||
             info->now_ms > info->expires_at_ms ||
-            contains(info, sizeof *info, all->grants[i].lock_id))
+            bytes_contain_text(info, sizeof *info, all->grants[i].lock_id))
             all->mismatches++;
     }
     return all->stop_after == 0 || all->calls < all->stop_after;
@@ -264,7 +264,7 @@ static void list_shows_live_locks_only(void **state)
 
 #define PAGED 200
 
-static bool dawdle(void *context, const syncguard_lock_info *info)
+static bool lookup_list_slowly(void *context, const syncguard_lock_info *info)
 {
     int *seen = context;
     (void)info;
@@ -286,7 +286,7 @@ static void each_page_of_a_listing_has_its_own_time(void **state)
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 1000;
     int seen = 0;
-    assert_status(SYNCGUARD_OK, syncguard_list(store, &call, dawdle, &seen, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list(store, &call, lookup_list_slowly, &seen, &err));
     assert_true(seen >= PAGED);
     for (int i = 0; i < PAGED; i++)
         assert_status(SYNCGUARD_OK, syncguard_release(store, grants[i].lock_id, NULL, &err));

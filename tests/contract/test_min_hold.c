@@ -3,7 +3,8 @@
 
 #include <poll.h>
 
-static syncguard_lock *hold(const char *name, int64_t ttl_ms, int64_t min_hold_ms, bool renewed)
+static syncguard_lock *min_hold_try_lock(const char *name, int64_t ttl_ms, int64_t min_hold_ms,
+                                         bool renewed)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
@@ -14,7 +15,7 @@ static syncguard_lock *hold(const char *name, int64_t ttl_ms, int64_t min_hold_m
     return lock;
 }
 
-static syncguard_lock_info_raw stored(const char *name)
+static syncguard_lock_info_raw min_hold_read_stored(const char *name)
 {
     syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name, NULL, &info, &err));
@@ -24,14 +25,14 @@ static syncguard_lock_info_raw stored(const char *name)
 static void early_release_keeps_the_key_locked(void **state)
 {
     key name = fresh_key("early");
-    syncguard_lock *lock = hold(name.text, 60000, 2000, true);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 2000, true);
     int64_t granted = now_ms(), first_expiry = syncguard_lock_expires_at_ms(lock);
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     assert_false(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
     assert_true(syncguard_lock_remaining_ms(lock) == 0);
-    syncguard_lock_info_raw info = stored(name.text);
+    syncguard_lock_info_raw info = min_hold_read_stored(name.text);
     assert_string_equal(info.lock_id, syncguard_lock_id(lock));
     assert_true(info.info.expires_at_ms == syncguard_lock_expires_at_ms(lock));
     assert_at_most(first_expiry - 30000, info.info.expires_at_ms);
@@ -50,7 +51,7 @@ static void early_release_keeps_the_key_locked(void **state)
 static void release_after_the_minimum_frees_the_key(void **state)
 {
     key name = fresh_key("late");
-    syncguard_lock *lock = hold(name.text, 60000, 1, false);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 1, false);
     (void)state;
     sleep_ms(20);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
@@ -62,11 +63,11 @@ static void release_after_the_minimum_frees_the_key(void **state)
 static void minimum_may_exceed_the_lease(void **state)
 {
     key name = fresh_key("longer");
-    syncguard_lock *lock = hold(name.text, 5000, 60000, false);
-    syncguard_lock_info_raw before = stored(name.text);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 5000, 60000, false);
+    syncguard_lock_info_raw before = min_hold_read_stored(name.text);
     (void)state;
     syncguard_lock_dispose(lock);
-    syncguard_lock_info_raw after = stored(name.text);
+    syncguard_lock_info_raw after = min_hold_read_stored(name.text);
     assert_string_equal(after.info.fence, before.info.fence);
     assert_at_least(before.info.acquired_at_ms + 40000, after.info.expires_at_ms);
     /* Whoever has the id can end it. */
@@ -78,14 +79,14 @@ static void minimum_may_exceed_the_lease(void **state)
 static void minimum_of_a_removed_lock_is_over(void **state)
 {
     key name = fresh_key("removed");
-    syncguard_lock *lock = hold(name.text, 60000, 60000, false);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 60000, false);
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
     syncguard_grant next = take(name.text, 30000);
-    syncguard_lock_info_raw before = stored(name.text);
+    syncguard_lock_info_raw before = min_hold_read_stored(name.text);
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
     syncguard_lock_dispose(lock);
-    syncguard_lock_info_raw after = stored(name.text);
+    syncguard_lock_info_raw after = min_hold_read_stored(name.text);
     assert_string_equal(after.lock_id, next.lock_id);
     assert_true(after.info.expires_at_ms == before.info.expires_at_ms);
     give_back(&next);
@@ -94,11 +95,11 @@ static void minimum_of_a_removed_lock_is_over(void **state)
 static void detached_lock_has_no_minimum(void **state)
 {
     key name = fresh_key("detached");
-    syncguard_lock *lock = hold(name.text, 30000, 60000, false);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 30000, 60000, false);
     int64_t expires = syncguard_lock_expires_at_ms(lock);
     (void)state;
     syncguard_lock_detach(lock);
-    syncguard_lock_info_raw info = stored(name.text);
+    syncguard_lock_info_raw info = min_hold_read_stored(name.text);
     assert_true(info.info.expires_at_ms == expires);
     assert_status(SYNCGUARD_OK, syncguard_release(store, info.lock_id, NULL, &err));
 }
@@ -111,7 +112,8 @@ typedef struct waiter {
     atomic_int pauses;
 } waiter;
 
-static void count_pause(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void min_hold_count_pause(void *context, int attempts, int64_t waited_ms,
+                                 int64_t remaining_ms)
 {
     (void)attempts;
     (void)waited_ms;
@@ -119,11 +121,11 @@ static void count_pause(void *context, int attempts, int64_t waited_ms, int64_t 
     atomic_fetch_add(&((waiter *)context)->pauses, 1);
 }
 
-static void *wait_for_it(void *argument)
+static void *min_hold_wait_for_lock(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
-    options.on_wait = count_pause;
+    options.on_wait = min_hold_count_pause;
     options.on_wait_context = self;
     self->status = syncguard_lock_acquire(store, self->name, &options, &self->lock, NULL);
     self->ended = now_ms();
@@ -135,9 +137,9 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
 {
     key name = fresh_key("waiter");
     waiter one = {.name = name.text};
-    syncguard_lock *lock = hold(name.text, 60000, 2000, false);
+    syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 2000, false);
     int64_t granted = now_ms();
-    pthread_t thread = start_thread(wait_for_it, &one);
+    pthread_t thread = start_thread(min_hold_wait_for_lock, &one);
     (void)state;
     while (atomic_load(&one.pauses) == 0 && now_ms() < granted + 30000)
         sleep_ms(2);
@@ -171,7 +173,8 @@ typedef struct patient {
     int64_t ended;
 } patient;
 
-static void count_patience(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void patient_count_pause(void *context, int attempts, int64_t waited_ms,
+                                int64_t remaining_ms)
 {
     (void)attempts;
     (void)waited_ms;
@@ -180,7 +183,7 @@ static void count_patience(void *context, int attempts, int64_t waited_ms, int64
 }
 
 /* Where releases are reported, no poll helps: the pause is long. */
-static syncguard_lock_options patience(patient *self)
+static syncguard_lock_options patient_init_options(patient *self)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
     if (able()->wakes_waiters) {
@@ -188,13 +191,13 @@ static syncguard_lock_options patience(patient *self)
         options.backoff = SYNCGUARD_BACKOFF_FIXED;
         options.jitter = SYNCGUARD_JITTER_NONE;
     }
-    options.on_wait = count_patience;
+    options.on_wait = patient_count_pause;
     options.on_wait_context = self;
     options.slots = self->how == FOR_A_SLOT ? 2 : 0;
     return options;
 }
 
-static void wait_in_queue(patient *self, const syncguard_lock_options *options)
+static void patient_wait_in_queue(patient *self, const syncguard_lock_options *options)
 {
     syncguard_queue *queue = NULL;
     self->status = syncguard_queue_open(store, NULL, &queue, NULL);
@@ -215,14 +218,14 @@ static void wait_in_queue(patient *self, const syncguard_lock_options *options)
     syncguard_queue_close(queue);
 }
 
-static void *wait_patiently(void *argument)
+static void *patient_wait(void *argument)
 {
     patient *self = argument;
-    syncguard_lock_options options = patience(self);
+    syncguard_lock_options options = patient_init_options(self);
     const char *names[] = {self->name.text, self->free_name.text};
     if (self->how == IN_A_QUEUE) {
         options.on_wait = NULL;
-        wait_in_queue(self, &options);
+        patient_wait_in_queue(self, &options);
         return NULL;
     }
     if (self->how == FOR_A_SET)
@@ -235,7 +238,8 @@ static void *wait_patiently(void *argument)
     return NULL;
 }
 
-static syncguard_lock *hold_for(syncguard_backend *backend, const patient *one, int64_t min_hold_ms)
+static syncguard_lock *patient_lock_key(syncguard_backend *backend, const patient *one,
+                                        int64_t min_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 60000;
@@ -270,12 +274,12 @@ static void earlier_end_reaches_waiters(void **state)
         waiters[i].how = ways[i];
         waiters[i].name = fresh_key("earlier");
         waiters[i].free_name = fresh_key("earlier-free");
-        locks[i] = hold_for(i < 5 ? other : store, &waiters[i], i < 4 ? MIN_HOLD_MS : 0);
+        locks[i] = patient_lock_key(i < 5 ? other : store, &waiters[i], i < 4 ? MIN_HOLD_MS : 0);
     }
-    syncguard_lock *slot = hold_for(other, &waiters[1], 0);
+    syncguard_lock *slot = patient_lock_key(other, &waiters[1], 0);
     pthread_t threads[KEYS];
     for (int i = 0; i < KEYS; i++)
-        threads[i] = start_thread(wait_patiently, &waiters[i]);
+        threads[i] = start_thread(patient_wait, &waiters[i]);
     int64_t end = now_ms() + 10000;
     for (int i = 0; i < KEYS; i++)
         while (atomic_load(&waiters[i].pauses) == 0 && now_ms() < end)

@@ -8,29 +8,30 @@
 
 static syncguard_queue *queue;
 
-static int open_queue(void **state)
+static int contract_queue_open(void **state)
 {
     (void)state;
     return syncguard_queue_open(store, NULL, &queue, &err) == SYNCGUARD_OK ? 0 : 1;
 }
 
-static int close_queue(void **state)
+static int contract_queue_close(void **state)
 {
     (void)state;
     syncguard_queue_close(queue);
     return 0;
 }
 
-static bool next(int timeout_ms, syncguard_completion *done)
+static bool contract_queue_next(int timeout_ms, syncguard_completion *done)
 {
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
     return poll(&fd, 1, timeout_ms) == 1 && syncguard_queue_next(queue, done);
 }
 
-static syncguard_completion next_is(syncguard_completion_kind kind, syncguard_status status)
+static syncguard_completion contract_queue_next_is(syncguard_completion_kind kind,
+                                                   syncguard_status status)
 {
     syncguard_completion done;
-    assert_true(next(60000, &done));
+    assert_true(contract_queue_next(60000, &done));
     if (done.status != status)
         print_message("%s: %s\n", syncguard_status_name(done.status), done.error.message);
     assert_int_equal(done.kind, kind);
@@ -38,17 +39,18 @@ static syncguard_completion next_is(syncguard_completion_kind kind, syncguard_st
     return done;
 }
 
-static syncguard_lock *get(const key *name, const syncguard_lock_options *options)
+static syncguard_lock *contract_queue_acquire(const key *name,
+                                              const syncguard_lock_options *options)
 {
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire_async(queue, name->text, options, NULL, NULL, &err));
-    return next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+    return contract_queue_next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
 }
 
-static void release(syncguard_lock *lock, syncguard_status status)
+static void contract_queue_release(syncguard_lock *lock, syncguard_status status)
 {
     assert_status(SYNCGUARD_OK, syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &err));
-    next_is(SYNCGUARD_COMPLETION_RELEASE, status);
+    contract_queue_next_is(SYNCGUARD_COMPLETION_RELEASE, status);
 }
 
 static void becomes_free(const char *name)
@@ -68,17 +70,17 @@ static void queued_requests_do_what_the_calls_do(void **state)
     (void)state;
     key name = fresh_key("queue");
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
-    syncguard_lock *lock = get(&name, &options);
+    syncguard_lock *lock = contract_queue_acquire(&name, &options);
     check_locked(name.text, true);
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_extend_async(queue, lock, 90000, NULL, NULL, NULL, &err));
-    assert_true(next_is(SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK).expires_at_ms ==
+    assert_true(contract_queue_next_is(SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK).expires_at_ms ==
                 syncguard_lock_expires_at_ms(lock));
     options.timeout_ms = 50;
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
-    next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
-    release(lock, SYNCGUARD_OK);
+    contract_queue_next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    contract_queue_release(lock, SYNCGUARD_OK);
     check_locked(name.text, false);
 }
 
@@ -94,9 +96,10 @@ static void a_release_elsewhere_completes_a_waiting_request(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(other, name.text, 60000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
-    assert_false(next(300, &done));
+    assert_false(contract_queue_next(300, &done));
     assert_status(SYNCGUARD_OK, syncguard_release(other, grant.lock_id, NULL, &err));
-    release(next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock, SYNCGUARD_OK);
+    contract_queue_release(contract_queue_next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock,
+                           SYNCGUARD_OK);
     if (other != store)
         syncguard_close(other);
 }
@@ -108,14 +111,14 @@ static void a_loss_is_one_completion(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = true;
     options.ttl_ms = 1500;
-    syncguard_lock *lock = get(&name, &options);
+    syncguard_lock *lock = contract_queue_acquire(&name, &options);
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
-    syncguard_completion done = next_is(SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    syncguard_completion done = contract_queue_next_is(SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
     assert_ptr_equal(done.lock, lock);
     assert_int_equal(done.lost, SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_lock_held(lock));
-    release(lock, SYNCGUARD_ABSENT);
-    assert_false(next(0, &done));
+    contract_queue_release(lock, SYNCGUARD_ABSENT);
+    assert_false(contract_queue_next(0, &done));
 }
 
 static void pause_us(int us)
@@ -148,7 +151,7 @@ static void cancel_batch(int round)
         assert_true(syncguard_queue_cancel(queue, requests[i]));
     }
     for (int i = 0; i < BATCH; i++)
-        assert_null(next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).lock);
+        assert_null(contract_queue_next_is(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).lock);
     for (int i = 0; i < BATCH; i++)
         becomes_free(names[i].text);
 }
@@ -181,12 +184,14 @@ static void closing_leaves_no_lock_behind(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(queued_requests_do_what_the_calls_do, open_queue, close_queue),
-    cmocka_unit_test_setup_teardown(a_release_elsewhere_completes_a_waiting_request, open_queue,
-                                    close_queue),
-    cmocka_unit_test_setup_teardown(a_loss_is_one_completion, open_queue, close_queue),
-    cmocka_unit_test_setup_teardown(a_cancel_that_meets_the_grant_gives_the_lock_back, open_queue,
-                                    close_queue),
+    cmocka_unit_test_setup_teardown(queued_requests_do_what_the_calls_do, contract_queue_open,
+                                    contract_queue_close),
+    cmocka_unit_test_setup_teardown(a_release_elsewhere_completes_a_waiting_request,
+                                    contract_queue_open, contract_queue_close),
+    cmocka_unit_test_setup_teardown(a_loss_is_one_completion, contract_queue_open,
+                                    contract_queue_close),
+    cmocka_unit_test_setup_teardown(a_cancel_that_meets_the_grant_gives_the_lock_back,
+                                    contract_queue_open, contract_queue_close),
     cmocka_unit_test(closing_leaves_no_lock_behind),
 };
 const contract_group queue_group = {"queue", tests, sizeof tests / sizeof tests[0]};

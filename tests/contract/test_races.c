@@ -47,7 +47,7 @@ static void take_it_over(const duels *all, duel *one)
     } while (one->new_answer == SYNCGUARD_LOCKED && now_ms() < one->dies_at + patience_ms);
 }
 
-static void duellist(int index, void *context)
+static void duel_run(int index, void *context)
 {
     duels *all = context;
     duel *one = &all->each[index / 2];
@@ -58,7 +58,7 @@ static void duellist(int index, void *context)
 }
 
 /* On a busy machine a grant may arrive after the end of its lease, and counts as none. */
-static void begin(duel *one)
+static void duel_begin(duel *one)
 {
     syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
     for (int i = 0; i < 20 && status == SYNCGUARD_E_NETWORK_TIMEOUT; i++) {
@@ -74,8 +74,8 @@ static void run_duels(duels *all, bool extending)
     memset(all, 0, sizeof *all);
     all->extending = extending;
     for (int i = 0; i < DUELS; i++)
-        begin(&all->each[i]);
-    in_threads(2 * DUELS, duellist, all);
+        duel_begin(&all->each[i]);
+    in_threads(2 * DUELS, duel_run, all);
 }
 
 static void extend_and_take_over_never_both_succeed(void **state)

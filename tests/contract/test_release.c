@@ -46,7 +46,7 @@ typedef struct parallel_release {
     atomic_int absent;
 } parallel_release;
 
-static void releaser(int index, void *context)
+static void releaser_release_once(int index, void *context)
 {
     parallel_release *all = context;
     syncguard_error mine;
@@ -66,7 +66,7 @@ static void one_of_many_releases_is_applied(void **state)
         parallel_release all;
         memset(&all, 0, sizeof all);
         all.grant = take(name.text, 30000);
-        in_threads(RELEASERS, releaser, &all);
+        in_threads(RELEASERS, releaser_release_once, &all);
         assert_int_equal(atomic_load(&all.released), 1);
         assert_int_equal(atomic_load(&all.absent), RELEASERS - 1);
     }

@@ -29,7 +29,7 @@ static void hear_too_much(void)
     pthread_mutex_unlock(&heard.mutex);
 }
 
-static void hear(const char *text)
+static void heard_add_text(const char *text)
 {
     size_t length = strlen(text);
     pthread_mutex_lock(&heard.mutex);
@@ -56,48 +56,48 @@ static void hear_file(FILE *file)
 static void hear_log(void *context, syncguard_log_level level, const char *message)
 {
     (void)context, (void)level;
-    hear(message);
+    heard_add_text(message);
 }
 
 static void hear_event(void *context, const syncguard_event *event)
 {
     (void)context;
-    hear(event->key);
-    hear(event->lock_id);
-    hear(event->key_hash);
-    hear(event->lock_id_hash);
+    heard_add_text(event->key);
+    heard_add_text(event->lock_id);
+    heard_add_text(event->key_hash);
+    heard_add_text(event->lock_id_hash);
 }
 
 static void hear_finding(void *context, const syncguard_finding *finding)
 {
     (void)context;
-    hear(finding->topic);
-    hear(finding->text);
-    hear(finding->why);
-    hear(finding->change);
+    heard_add_text(finding->topic);
+    heard_add_text(finding->text);
+    heard_add_text(finding->why);
+    heard_add_text(finding->change);
 }
 
 static bool hear_lock(void *context, const syncguard_lock_info *info)
 {
     (void)context;
-    hear(info->key_hash);
-    hear(info->lock_id_hash);
-    hear(info->fence);
+    heard_add_text(info->key_hash);
+    heard_add_text(info->lock_id_hash);
+    heard_add_text(info->fence);
     return true;
 }
 
 /* What an operation says beside its result. */
-static void did(syncguard_status status)
+static void heard_add_error(syncguard_status status)
 {
     (void)status;
-    hear(err.message);
-    hear(err.native);
-    hear(err.key_hash);
+    heard_add_text(err.message);
+    heard_add_text(err.native);
+    heard_add_text(err.key_hash);
     memset(&err, 0, sizeof err);
 }
 
-static void use(syncguard_backend *backend, const char *name, const char *id,
-                const syncguard_call *call)
+static void heard_call_operations(syncguard_backend *backend, const char *name, const char *id,
+                                  const syncguard_call *call)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 1;
@@ -105,25 +105,26 @@ static void use(syncguard_backend *backend, const char *name, const char *id,
     options.timeout_ms = 200;
     options.abort_object = call->abort_object;
     syncguard_grant grant;
-    did(syncguard_acquire(backend, name, 30000, call, &grant, &err)); /* held, or refused */
+    heard_add_error(
+        syncguard_acquire(backend, name, 30000, call, &grant, &err)); /* held, or refused */
     syncguard_lock *lock = NULL;
-    did(syncguard_lock_acquire(backend, name, &options, &lock, &err));
+    heard_add_error(syncguard_lock_acquire(backend, name, &options, &lock, &err));
     syncguard_lock_dispose(lock);
     bool flag;
-    did(syncguard_is_locked(backend, name, call, &flag, &err));
+    heard_add_error(syncguard_is_locked(backend, name, call, &flag, &err));
     syncguard_lock_info info;
-    did(syncguard_get_by_key(backend, name, call, &info, &err));
+    heard_add_error(syncguard_get_by_key(backend, name, call, &info, &err));
     (void)hear_lock(NULL, &info);
-    did(syncguard_get_by_id(backend, id, call, &info, &err));
+    heard_add_error(syncguard_get_by_id(backend, id, call, &info, &err));
     (void)hear_lock(NULL, &info);
-    did(syncguard_owns(backend, id, call, &flag, &err));
-    did(syncguard_extend(backend, id, 30000, call, NULL, &err));
-    did(syncguard_extend(backend, id, -1, call, NULL, &err));
-    did(syncguard_list(backend, call, hear_lock, NULL, &err));
-    did(syncguard_examine(backend, call, hear_finding, NULL, &err));
-    did(syncguard_release(backend, id, call, &err));
-    did(syncguard_release(backend, id, call, &err));
-    did(syncguard_extend(backend, id, 30000, call, NULL, &err));
+    heard_add_error(syncguard_owns(backend, id, call, &flag, &err));
+    heard_add_error(syncguard_extend(backend, id, 30000, call, NULL, &err));
+    heard_add_error(syncguard_extend(backend, id, -1, call, NULL, &err));
+    heard_add_error(syncguard_list(backend, call, hear_lock, NULL, &err));
+    heard_add_error(syncguard_examine(backend, call, hear_finding, NULL, &err));
+    heard_add_error(syncguard_release(backend, id, call, &err));
+    heard_add_error(syncguard_release(backend, id, call, &err));
+    heard_add_error(syncguard_extend(backend, id, 30000, call, NULL, &err));
 }
 
 static void hear_metrics(syncguard_backend *backend)
@@ -131,7 +132,7 @@ static void hear_metrics(syncguard_backend *backend)
     static char text[1 << 16];
     if (syncguard_telemetry_prometheus(backend, text, sizeof text) >= sizeof text)
         hear_too_much();
-    hear(text);
+    heard_add_text(text);
 }
 
 static syncguard_backend *open_heard(const char *url)
@@ -139,7 +140,7 @@ static syncguard_backend *open_heard(const char *url)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = hear_log;
     syncguard_backend *bare = NULL;
-    did(syncguard_open(url, &options, &bare, &err));
+    heard_add_error(syncguard_open(url, &options, &bare, &err));
     syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.on_event = hear_event;
     syncguard_backend *decorated = NULL;
@@ -205,12 +206,12 @@ static void keys_and_ids_are_told_nowhere(void **state)
         brief.timeout_ms = 1;
         syncguard_abort_trigger(abort_object);
         aborted.abort_object = abort_object;
-        use(backend, name.text, grant.lock_id, &aborted);
-        use(backend, name.text, grant.lock_id, &brief);
-        use(backend, name.text, grant.lock_id, &call);
-        use(backend, bad, MARK, &call);
+        heard_call_operations(backend, name.text, grant.lock_id, &aborted);
+        heard_call_operations(backend, name.text, grant.lock_id, &brief);
+        heard_call_operations(backend, name.text, grant.lock_id, &call);
+        heard_call_operations(backend, bad, MARK, &call);
         memset(bad + strlen(MARK), 'x', sizeof bad - strlen(MARK) - 1);
-        use(backend, bad, MARK "/////////////", &call);
+        heard_call_operations(backend, bad, MARK "/////////////", &call);
         hear_metrics(backend);
     }
     syncguard_close(backend); /* delivers what is queued */
@@ -248,9 +249,9 @@ static void passwords_are_told_nowhere(void **state)
     for (int i = 0; i < 3; i++) {
         syncguard_backend *backend = open_heard(urls[i]);
         if (backend != NULL)
-            use(backend, fresh_key(MARK).text, FOREIGN_ID, &call);
+            heard_call_operations(backend, fresh_key(MARK).text, FOREIGN_ID, &call);
         syncguard_close(backend);
-        did(syncguard_setup(urls[i], NULL, NULL, NULL, &err));
+        heard_add_error(syncguard_setup(urls[i], NULL, NULL, NULL, &err));
     }
     show_output(&output);
     assert_true(heard.length > 100);

@@ -24,7 +24,7 @@ static void check_all_locked(const names *all, bool expected)
         check_locked(all->list[i], expected);
 }
 
-static syncguard_lock_set *take_all(const names *all, const syncguard_lock_options *options)
+static syncguard_lock_set *sets_acquire_all(const names *all, const syncguard_lock_options *options)
 {
     syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_OK,
@@ -163,7 +163,7 @@ static void leases_begin_together(void **state)
     pthread_t thread = start_thread(release_later, &last);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     options.ttl_ms = 10000;
-    syncguard_lock_set *set = take_all(&all, &options);
+    syncguard_lock_set *set = sets_acquire_all(&all, &options);
     int64_t newest = syncguard_lock_remaining_ms(syncguard_lock_set_at(set, 2));
     int64_t oldest = syncguard_lock_remaining_ms(syncguard_lock_set_at(set, 0));
     pthread_join(thread, NULL);
@@ -198,7 +198,7 @@ typedef struct loss {
     syncguard_lost_reason reason;
 } loss;
 
-static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void sets_note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     loss *self = context;
     (void)lock;
@@ -211,7 +211,7 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
     atomic_fetch_add(&self->told, 1);
 }
 
-static void lose(const names *all, int index)
+static void sets_remove_lock(const names *all, int index)
 {
     syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK,
@@ -230,14 +230,14 @@ static void one_lost_key_loses_the_set_and_is_told_once(void **state)
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         options.ttl_ms = 1500;
         options.auto_extend = true;
-        options.on_lost = note_loss;
+        options.on_lost = sets_note_loss;
         options.on_lost_context = &seen;
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&options.abort_on_lost, &err));
-        syncguard_lock_set *set = take_all(&all, &options);
+        syncguard_lock_set *set = sets_acquire_all(&all, &options);
         atomic_store(&seen.set, set);
         assert_false(syncguard_abort_triggered(options.abort_on_lost));
-        lose(&all, 1);
-        lose(&all, 2);
+        sets_remove_lock(&all, 1);
+        sets_remove_lock(&all, 2);
         while (atomic_load(&seen.told) == 0 && now_ms() < until)
             sleep_ms(5);
         assert_int_equal(atomic_load(&seen.told), 1);
@@ -265,10 +265,10 @@ static void minimum_hold_of_a_set(void **state)
     name_keys(&all);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.min_hold_ms = 60000;
-    syncguard_lock_set_dispose(take_all(&all, &options));
+    syncguard_lock_set_dispose(sets_acquire_all(&all, &options));
     check_all_locked(&all, true);
     for (int i = 0; i < KEYS; i++)
-        lose(&all, i);
+        sets_remove_lock(&all, i);
 }
 
 typedef struct crowd {

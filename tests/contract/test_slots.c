@@ -40,7 +40,7 @@ static void take_all_slots(const char *name, syncguard_lock *locks[SLOTS])
     }
 }
 
-static void dispose_all(syncguard_lock *locks[SLOTS])
+static void slots_dispose_all(syncguard_lock *locks[SLOTS])
 {
     for (int i = 0; i < SLOTS; i++)
         syncguard_lock_dispose(locks[i]);
@@ -73,7 +73,7 @@ static void no_more_than_so_many_hold_a_name(void **state)
     assert_int_equal(syncguard_lock_slot(more), 2);
     assert_string_equal(syncguard_lock_fence(more), "000000000000002");
     syncguard_lock_dispose(more);
-    dispose_all(locks);
+    slots_dispose_all(locks);
 }
 
 static void callers_may_disagree_on_the_number(void **state)
@@ -128,7 +128,7 @@ typedef struct waiter {
     syncguard_lock *lock;
 } waiter;
 
-static void *wait_for_slot(void *argument)
+static void *contract_wait_for_slot(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = slots_of(SLOTS, 30000);
@@ -142,7 +142,7 @@ static void check_woken(syncguard_backend *backend, const char *name)
     take_all_slots(name, locks);
     for (int i = 0; i < SLOTS; i++) {
         waiter self = {.backend = backend, .name = name};
-        self.thread = start_thread(wait_for_slot, &self);
+        self.thread = start_thread(contract_wait_for_slot, &self);
         sleep_ms(300);
         assert_status(SYNCGUARD_OK, syncguard_lock_release(locks[i], NULL, &err));
         syncguard_lock_dispose(locks[i]);
@@ -151,7 +151,7 @@ static void check_woken(syncguard_backend *backend, const char *name)
         assert_int_equal(syncguard_lock_slot(self.lock), i + 1);
         locks[i] = self.lock;
     }
-    dispose_all(locks);
+    slots_dispose_all(locks);
 }
 
 static void release_of_any_slot_ends_the_waiting(void **state)
@@ -197,7 +197,7 @@ static void expiry_of_any_slot_ends_the_waiting(void **state)
     give_back(&third);
 }
 
-static void count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void slots_count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
     (void)reason;
@@ -211,7 +211,7 @@ static void slot_is_renewed_lost_and_kept_as_any_lock(void **state)
     (void)state;
     options.ttl_ms = 1500;
     options.auto_extend = true;
-    options.on_lost = count_loss;
+    options.on_lost = slots_count_loss;
     atomic_int losses = 0;
     options.on_lost_context = &losses;
     syncguard_lock *lock = take_slot(name.text, &options);
@@ -267,7 +267,7 @@ static void requests_of_a_queue_take_slots(void **state)
         assert_status(SYNCGUARD_OK,
                       syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
     sleep_ms(300);
-    dispose_all(locks);
+    slots_dispose_all(locks);
     syncguard_completion done;
     for (int i = 0; i < SLOTS; i++) {
         struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
@@ -278,7 +278,7 @@ static void requests_of_a_queue_take_slots(void **state)
         for (int j = 0; j < i; j++)
             assert_int_not_equal(syncguard_lock_slot(locks[j]), syncguard_lock_slot(done.lock));
     }
-    dispose_all(locks);
+    slots_dispose_all(locks);
     syncguard_queue_close(queue);
 }
 

@@ -8,7 +8,7 @@
 #include <ctype.h>
 
 /* A decorated handle over the suite's URL. */
-static syncguard_backend *decorate(const syncguard_telemetry_options *options)
+static syncguard_backend *telemetry_open_decorated(const syncguard_telemetry_options *options)
 {
     syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
@@ -23,7 +23,7 @@ static syncguard_backend *decorate_recording(bool include_raw)
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = record_event;
     options.include_raw = include_raw;
-    return decorate(&options);
+    return telemetry_open_decorated(&options);
 }
 
 static void check_event(event_filter filter, size_t number, bool ok, syncguard_event_reason reason)
@@ -190,7 +190,7 @@ static void blocked_callback_delays_nobody(void **state)
     slow_listener listener = {.blocked = true};
     options.on_event_context = &listener;
     options.queue_length = 10;
-    syncguard_backend *watched = decorate(&options);
+    syncguard_backend *watched = telemetry_open_decorated(&options);
     bool flag = false;
     int64_t worst = 0;
     for (int i = 0; i < 200; i++) {
@@ -247,7 +247,7 @@ static void names_of_events(void **state)
 }
 
 /* The value of the sample that begins with these words, or -1. */
-static double sample(const char *text, const char *words)
+static double telemetry_sample_value(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
     return at != NULL ? strtod(at + strlen(words), NULL) : -1;
@@ -295,7 +295,7 @@ static double sample_of(const char *text, const char *name, const char *labels)
     char series[300];
     snprintf(series, sizeof series, "%s{backend=\"%s\",handle=\"metrics-1\"%s%s}", name,
              syncguard_capabilities_get(store)->backend, labels[0] != '\0' ? "," : "", labels);
-    return sample(text, series);
+    return telemetry_sample_value(text, series);
 }
 
 static void counters_in_prometheus_text(void **state)
@@ -425,7 +425,8 @@ static void first_series(const syncguard_backend *backend, char line[300])
 
 static void two_handles_have_series_of_their_own(void **state)
 {
-    syncguard_backend *one = decorate(NULL), *other = decorate(NULL);
+    syncguard_backend *one = telemetry_open_decorated(NULL),
+                      *other = telemetry_open_decorated(NULL);
     (void)state;
     char series[2][300];
     first_series(one, series[0]);

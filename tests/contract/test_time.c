@@ -59,7 +59,7 @@ typedef struct search {
     bool found;
 } search;
 
-static bool find(void *context, const syncguard_lock_info *info)
+static bool time_find_hash(void *context, const syncguard_lock_info *info)
 {
     search *wanted = context;
     if (strcmp(info->key_hash, wanted->hash) == 0)
@@ -67,16 +67,16 @@ static bool find(void *context, const syncguard_lock_info *info)
     return !wanted->found;
 }
 
-static bool is_listed(syncguard_backend *backend, const char *name)
+static bool time_key_is_listed(syncguard_backend *backend, const char *name)
 {
     char hash[SYNCGUARD_HASH_SIZE];
     search wanted = {hash, false};
     assert_true(syncguard_hash(name, hash));
-    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, find, &wanted, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, time_find_hash, &wanted, &err));
     return wanted.found;
 }
 
-static look look_at(const char *name, const syncguard_grant *grant)
+static look time_observe_key(const char *name, const syncguard_grant *grant)
 {
     look at;
     memset(&at, 0, sizeof at);
@@ -85,7 +85,7 @@ static look look_at(const char *name, const syncguard_grant *grant)
     syncguard_lock_info info;
     at.by_key = syncguard_get_by_key(store, name, NULL, &info, &err);
     at.by_id = syncguard_get_by_id(store, grant->lock_id, NULL, &info, &err);
-    at.listed = is_listed(store, name);
+    at.listed = time_key_is_listed(store, name);
     return at;
 }
 
@@ -102,7 +102,7 @@ static void count_release_error(void *context, const syncguard_error *error, con
 
 enum { LOOKED_AT, RELEASED_INSIDE, EXTENDED_INSIDE, RELEASED_LATE, EXTENDED_LATE, TAKEN, LOCKS };
 
-static void look_inside(const key *names, const syncguard_grant *grants)
+static void time_observe_inside(const key *names, const syncguard_grant *grants)
 {
     seen.release_inside = syncguard_release(store, grants[RELEASED_INSIDE].lock_id, NULL, &err);
     seen.extend_inside = syncguard_extend(store, grants[EXTENDED_INSIDE].lock_id, 30000, NULL,
@@ -110,13 +110,13 @@ static void look_inside(const key *names, const syncguard_grant *grants)
     syncguard_grant refused;
     seen.acquire_inside =
         syncguard_acquire(store, names[LOOKED_AT].text, 1000, NULL, &refused, &err);
-    seen.inside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+    seen.inside = time_observe_key(names[LOOKED_AT].text, &grants[LOOKED_AT]);
 }
 
-static void look_outside(const key *names, const syncguard_grant *grants)
+static void time_observe_outside(const key *names, const syncguard_grant *grants)
 {
     const char *old_id = grants[TAKEN].lock_id;
-    seen.outside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+    seen.outside = time_observe_key(names[LOOKED_AT].text, &grants[LOOKED_AT]);
     seen.release_outside = syncguard_release(store, grants[RELEASED_LATE].lock_id, NULL, &err);
     seen.extend_outside =
         syncguard_extend(store, grants[EXTENDED_LATE].lock_id, 30000, NULL, NULL, &err);
@@ -136,11 +136,11 @@ static void look_outside(const key *names, const syncguard_grant *grants)
 }
 
 /* A dead lock, looked at by a handle that may clean: the counter must survive. */
-static void look_with_cleanup(syncguard_backend *cleaner, const char *name)
+static void time_observe_cleanup(syncguard_backend *cleaner, const char *name)
 {
     seen.clean_status = syncguard_is_locked(cleaner, name, NULL, &seen.clean_locked, &err);
     sleep_ms(300);
-    seen.clean_listed = is_listed(cleaner, name);
+    seen.clean_listed = time_key_is_listed(cleaner, name);
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(cleaner, name, 1000, NULL, &seen.clean_next, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(cleaner, seen.clean_next.lock_id, NULL, &err));
@@ -173,16 +173,16 @@ static void run_timeline(void)
     }
     int64_t last = now_ms();
     sleep_until_ms(last + TTL + tolerance - INSIDE_MS);
-    look_inside(names, grants);
+    time_observe_inside(names, grants);
     seen.inside_late_ms = now_ms() - (first + TTL + tolerance - INSIDE_END_MS);
     seen.handle_held_late = syncguard_lock_held(lock);
     seen.handle_remaining_late = syncguard_lock_remaining_ms(lock);
     seen.handle_lost_late = syncguard_lock_lost(lock);
     sleep_until_ms(last + TTL + tolerance + OUTSIDE_MS);
-    look_outside(names, grants);
+    time_observe_outside(names, grants);
     syncguard_lock_dispose(lock);
     sleep_until_ms(last + CLEAN_TTL + CLEANUP_MS);
-    look_with_cleanup(cleaner, clean_name.text);
+    time_observe_cleanup(cleaner, clean_name.text);
     syncguard_close(cleaner);
 }
 

@@ -14,7 +14,8 @@ typedef struct waiter {
     int64_t ended;
 } waiter;
 
-static void count_pause(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void waiting_count_pause(void *context, int attempts, int64_t waited_ms,
+                                int64_t remaining_ms)
 {
     (void)attempts;
     (void)waited_ms;
@@ -22,7 +23,7 @@ static void count_pause(void *context, int attempts, int64_t waited_ms, int64_t 
     atomic_fetch_add(&((waiter *)context)->pauses, 1);
 }
 
-static void *wait_for_it(void *argument)
+static void *waiting_acquire_lock(void *argument)
 {
     waiter *self = argument;
     self->status = syncguard_lock_acquire(self->backend, self->name, &self->options, &self->lock,
@@ -32,7 +33,7 @@ static void *wait_for_it(void *argument)
 }
 
 /* Long pauses: who gets the lock soon was woken. */
-static void start_waiter(waiter *self, syncguard_backend *backend, const char *name)
+static void waiting_init_waiter(waiter *self, syncguard_backend *backend, const char *name)
 {
     memset(self, 0, sizeof *self);
     self->backend = backend;
@@ -43,7 +44,7 @@ static void start_waiter(waiter *self, syncguard_backend *backend, const char *n
     self->options.retry_delay_ms = 15000;
     self->options.backoff = SYNCGUARD_BACKOFF_FIXED;
     self->options.jitter = SYNCGUARD_JITTER_NONE;
-    self->options.on_wait = count_pause;
+    self->options.on_wait = waiting_count_pause;
     self->options.on_wait_context = self;
 }
 
@@ -67,8 +68,8 @@ static void release_wakes_a_waiter(void **state)
     for (int i = 0; i < 3; i++) {
         syncguard_grant holder = take(name.text, 60000);
         waiter one;
-        start_waiter(&one, store, name.text);
-        one.thread = start_thread(wait_for_it, &one);
+        waiting_init_waiter(&one, store, name.text);
+        one.thread = start_thread(waiting_acquire_lock, &one);
         await_pause(&one);
         int64_t released = now_ms();
         give_back(&holder);
@@ -93,8 +94,8 @@ static void release_by_another_handle_wakes_a_waiter(void **state)
     for (int i = 0; i < 2; i++) {
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(other, name.text, 60000, NULL, &holder, &err));
-        start_waiter(&one, store, name.text);
-        one.thread = start_thread(wait_for_it, &one);
+        waiting_init_waiter(&one, store, name.text);
+        one.thread = start_thread(waiting_acquire_lock, &one);
         await_pause(&one);
         int64_t released = now_ms();
         if (i == 0)
@@ -116,8 +117,8 @@ static void expiry_wakes_a_waiter(void **state)
     (void)state;
     syncguard_grant crashed = take(name.text, 700); /* its holder will never say a word again */
     waiter one;
-    start_waiter(&one, store, name.text);
-    one.thread = start_thread(wait_for_it, &one);
+    waiting_init_waiter(&one, store, name.text);
+    one.thread = start_thread(waiting_acquire_lock, &one);
     pthread_join(one.thread, NULL);
     check_status(one.status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
     /* Not before TTL and tolerance, and long before the pause of 15 s is over. */
@@ -137,15 +138,15 @@ typedef struct crowd_state {
     atomic_int served;
 } crowd_state;
 
-static void queue_up(int index, void *context)
+static void crowd_member_wait(int index, void *context)
 {
     crowd_state *all = context;
     (void)index;
     waiter one;
-    start_waiter(&one, store, all->name.text);
+    waiting_init_waiter(&one, store, all->name.text);
     if (!able()->wakes_waiters)
         one.options.retry_delay_ms = 20;
-    wait_for_it(&one);
+    waiting_acquire_lock(&one);
     if (one.status != SYNCGUARD_OK) {
         atomic_fetch_add(&all->failures, 1);
         return;
@@ -165,7 +166,7 @@ static void many_waiters_are_all_served_one_at_a_time(void **state)
     memset(&all, 0, sizeof all);
     all.name = fresh_key("crowd");
     int64_t started = now_ms();
-    in_threads(CROWD, queue_up, &all);
+    in_threads(CROWD, crowd_member_wait, &all);
     assert_int_equal(atomic_load(&all.failures), 0);
     assert_int_equal(atomic_load(&all.overlaps), 0);
     assert_int_equal(atomic_load(&all.served), CROWD);
@@ -184,13 +185,13 @@ static void abort_ends_a_pause_at_once(void **state)
     syncguard_abort *others = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&others, &err));
     waiter aborted;
-    start_waiter(&aborted, store, name.text);
+    waiting_init_waiter(&aborted, store, name.text);
     aborted.options.abort_object = mine;
     waiter bystander;
-    start_waiter(&bystander, store, name.text);
+    waiting_init_waiter(&bystander, store, name.text);
     bystander.options.abort_object = others;
-    aborted.thread = start_thread(wait_for_it, &aborted);
-    bystander.thread = start_thread(wait_for_it, &bystander);
+    aborted.thread = start_thread(waiting_acquire_lock, &aborted);
+    bystander.thread = start_thread(waiting_acquire_lock, &bystander);
     await_pause(&aborted);
     await_pause(&bystander);
     int64_t triggered = now_ms();
@@ -219,14 +220,14 @@ static void waiters_of_different_keys_do_not_disturb_each_other(void **state)
     syncguard_grant long_holder = take(busy.text, 60000), holder = take(free_soon.text, 60000);
     (void)state;
     waiter stuck;
-    start_waiter(&stuck, store, busy.text);
+    waiting_init_waiter(&stuck, store, busy.text);
     stuck.options.timeout_ms = 900;
     waiter lucky;
-    start_waiter(&lucky, store, free_soon.text);
+    waiting_init_waiter(&lucky, store, free_soon.text);
     if (!able()->wakes_waiters)
         lucky.options.retry_delay_ms = 50;
-    stuck.thread = start_thread(wait_for_it, &stuck);
-    lucky.thread = start_thread(wait_for_it, &lucky);
+    stuck.thread = start_thread(waiting_acquire_lock, &stuck);
+    lucky.thread = start_thread(waiting_acquire_lock, &lucky);
     await_pause(&lucky);
     give_back(&holder);
     pthread_join(lucky.thread, NULL);

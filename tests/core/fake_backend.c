@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
-                                syncguard_error *err)
+static syncguard_status fake_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                     syncguard_error *err)
 {
     fake_backend *p = (fake_backend *)backend;
     atomic_fetch_add(&p->calls, 1);
@@ -17,8 +17,8 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
     return p->on_acquire != NULL ? p->on_acquire(p, op, err) : SYNCGUARD_OK;
 }
 
-static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
-                                syncguard_error *err)
+static syncguard_status fake_release(syncguard_backend *backend, syncguard_release_op *op,
+                                     syncguard_error *err)
 {
     fake_backend *p = (fake_backend *)backend;
     atomic_fetch_add(&p->calls, 1);
@@ -26,25 +26,26 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
     return p->on_release != NULL ? p->on_release(p, op, err) : SYNCGUARD_OK;
 }
 
-static syncguard_status extend_one(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status fake_extend_one(fake_backend *p, syncguard_extend_op *op,
+                                        syncguard_error *err)
 {
     op->expires_at_ms = syncguard_wall_ms() + op->ttl_ms;
     fake_extend_fn on_extend = atomic_load(&p->on_extend);
     return on_extend != NULL ? on_extend(p, op, err) : SYNCGUARD_OK;
 }
 
-static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
-                               syncguard_error *err)
+static syncguard_status fake_extend(syncguard_backend *backend, syncguard_extend_op *op,
+                                    syncguard_error *err)
 {
     fake_backend *p = (fake_backend *)backend;
     atomic_fetch_add(&p->calls, 1);
     atomic_fetch_add(&p->extends, 1);
-    return extend_one(p, op, err);
+    return fake_extend_one(p, op, err);
 }
 
-static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend_op *items,
-                                    size_t count, const syncguard_limits *limits,
-                                    syncguard_error *err)
+static syncguard_status fake_extend_many(syncguard_backend *backend, syncguard_extend_op *items,
+                                         size_t count, const syncguard_limits *limits,
+                                         syncguard_error *err)
 {
     fake_backend *p = (fake_backend *)backend;
     syncguard_status result = SYNCGUARD_E_NETWORK_TIMEOUT;
@@ -52,15 +53,15 @@ static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend
     atomic_fetch_add(&p->batches, 1);
     for (size_t i = 0; i < count; i++) {
         items[i].limits = *limits;
-        items[i].status = extend_one(p, &items[i], err);
+        items[i].status = fake_extend_one(p, &items[i], err);
         if (items[i].status >= SYNCGUARD_OK || p->batch_answers)
             result = SYNCGUARD_OK;
     }
     return result;
 }
 
-static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
-                                  syncguard_error *err)
+static syncguard_status fake_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                       syncguard_error *err)
 {
     (void)err;
     atomic_fetch_add(&((fake_backend *)backend)->calls, 1);
@@ -68,25 +69,25 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
     return SYNCGUARD_OK;
 }
 
-static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
-                               syncguard_error *err)
+static syncguard_status fake_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                                    syncguard_error *err)
 {
     (void)op, (void)err;
     atomic_fetch_add(&((fake_backend *)backend)->calls, 1);
     return SYNCGUARD_ABSENT;
 }
 
-static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
-                             syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status fake_list(syncguard_backend *backend, const syncguard_limits *limits,
+                                  syncguard_record_fn fn, void *context, syncguard_error *err)
 {
     (void)limits, (void)fn, (void)context, (void)err;
     atomic_fetch_add(&((fake_backend *)backend)->calls, 1);
     return SYNCGUARD_OK;
 }
 
-static syncguard_status undo(syncguard_backend *backend, const char *key, size_t key_length,
-                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
-                             syncguard_error *err)
+static syncguard_status fake_undo(syncguard_backend *backend, const char *key, size_t key_length,
+                                  const char *lock_id, int64_t until_ns,
+                                  const syncguard_limits *limits, syncguard_error *err)
 {
     (void)key, (void)key_length, (void)lock_id, (void)until_ns, (void)limits, (void)err;
     fake_backend *p = (fake_backend *)backend;
@@ -95,9 +96,9 @@ static syncguard_status undo(syncguard_backend *backend, const char *key, size_t
     return p->on_undo != NULL ? p->on_undo(p, call) : SYNCGUARD_OK;
 }
 
-static syncguard_status undo_many(syncguard_backend *backend, syncguard_undo_op *items,
-                                  size_t count, const syncguard_limits *limits,
-                                  syncguard_error *err)
+static syncguard_status fake_undo_many(syncguard_backend *backend, syncguard_undo_op *items,
+                                       size_t count, const syncguard_limits *limits,
+                                       syncguard_error *err)
 {
     fake_backend *p = (fake_backend *)backend;
     (void)limits;
@@ -117,8 +118,8 @@ static syncguard_status undo_many(syncguard_backend *backend, syncguard_undo_op 
     return SYNCGUARD_OK;
 }
 
-static void do_many(syncguard_backend *backend, syncguard_many_op *items, size_t count,
-                    const syncguard_limits *limits)
+static void fake_do_many(syncguard_backend *backend, syncguard_many_op *items, size_t count,
+                         const syncguard_limits *limits)
 {
     fake_backend *p = (fake_backend *)backend;
     atomic_fetch_add(&p->many_batches, 1);
@@ -127,28 +128,28 @@ static void do_many(syncguard_backend *backend, syncguard_many_op *items, size_t
     for (size_t i = 0; i < count; i++) {
         if (items[i].acquire != NULL) {
             items[i].acquire->limits = *limits;
-            items[i].status = acquire(backend, items[i].acquire, &items[i].error);
+            items[i].status = fake_acquire(backend, items[i].acquire, &items[i].error);
         } else {
             items[i].release->limits = *limits;
-            items[i].status = release(backend, items[i].release, &items[i].error);
+            items[i].status = fake_release(backend, items[i].release, &items[i].error);
         }
     }
 }
 
-static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
+static void fake_unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     (void)key, (void)key_length;
     atomic_fetch_add(&((fake_backend *)backend)->unwatches, 1);
 }
 
-static bool connection_ended(syncguard_backend *backend)
+static bool fake_connection_ended(syncguard_backend *backend)
 {
     fake_backend *p = (fake_backend *)backend;
     atomic_fetch_add(&p->checks, 1);
     return atomic_exchange(&p->ended, false);
 }
 
-static void destroy(syncguard_backend *backend)
+static void fake_destroy(syncguard_backend *backend)
 {
     fake_backend *p = (fake_backend *)backend;
     if (p->destroyed != NULL)
@@ -157,7 +158,8 @@ static void destroy(syncguard_backend *backend)
     free(p);
 }
 
-static fake_backend *open_with(const syncguard_backend_ops *ops, const syncguard_options *options)
+static fake_backend *fake_open_with(const syncguard_backend_ops *ops,
+                                    const syncguard_options *options)
 {
     static const syncguard_capabilities capabilities = {
         .backend = "fake", .supports_fencing = true, .time_authority = SYNCGUARD_TIME_SERVER};
@@ -174,39 +176,40 @@ static fake_backend *open_with(const syncguard_backend_ops *ops, const syncguard
 }
 
 #define FAKE_BACKEND_OPS                                                                           \
-    .acquire = acquire, .release = release, .extend = extend, .extend_many = extend_many,          \
-    .is_locked = is_locked, .lookup = lookup, .list = list, .undo = undo, .destroy = destroy
+    .acquire = fake_acquire, .release = fake_release, .extend = fake_extend,                       \
+    .extend_many = fake_extend_many, .is_locked = fake_is_locked, .lookup = fake_lookup,           \
+    .list = fake_list, .undo = fake_undo, .destroy = fake_destroy
 
 fake_backend *fake_backend_open(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = unwatch};
-    return open_with(&ops, options);
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = fake_unwatch};
+    return fake_open_with(&ops, options);
 }
 
 fake_backend *fake_backend_open_batching(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = unwatch,
-                                              .undo_many = undo_many};
-    return open_with(&ops, options);
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = fake_unwatch,
+                                              .undo_many = fake_undo_many};
+    return fake_open_with(&ops, options);
 }
 
 fake_backend *fake_backend_open_silent(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS};
-    return open_with(&ops, options);
+    return fake_open_with(&ops, options);
 }
 
 fake_backend *fake_backend_open_many(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .do_many = do_many};
-    return open_with(&ops, options);
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .do_many = fake_do_many};
+    return fake_open_with(&ops, options);
 }
 
 fake_backend *fake_backend_open_connected(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS,
-                                              .connection_ended = connection_ended};
-    return open_with(&ops, options);
+                                              .connection_ended = fake_connection_ended};
+    return fake_open_with(&ops, options);
 }
 
 void sleep_ms(int ms)

@@ -11,7 +11,7 @@
 
 #include "syncguard/sys/wait.h"
 
-static bool readable(syncguard_abort *abort_object)
+static bool abort_fd_is_readable(syncguard_abort *abort_object)
 {
     struct pollfd fd = {syncguard_abort_fd(abort_object), POLLIN, 0};
     return poll(&fd, 1, 0) == 1;
@@ -24,14 +24,14 @@ static void test_basics(void **state)
     syncguard_error err;
     assert_int_equal(syncguard_abort_create(&a, &err), SYNCGUARD_OK);
     assert_false(syncguard_abort_triggered(a));
-    assert_false(readable(a));
+    assert_false(abort_fd_is_readable(a));
     errno = ENOENT;
     syncguard_abort_trigger(a);
     assert_int_equal(errno, ENOENT);
     syncguard_abort_trigger(a);
     assert_true(syncguard_abort_triggered(a));
-    assert_true(readable(a));
-    assert_true(readable(a));
+    assert_true(abort_fd_is_readable(a));
+    assert_true(abort_fd_is_readable(a));
     syncguard_abort_free(a);
     syncguard_abort_trigger(NULL);
     assert_false(syncguard_abort_triggered(NULL));
@@ -42,20 +42,20 @@ static void test_basics(void **state)
 
 static syncguard_abort *in_handler;
 
-static void handler(int number)
+static void abort_trigger_in_handler(int number)
 {
     (void)number;
     syncguard_abort_trigger(in_handler);
 }
 
-static int compare(const void *a, const void *b)
+static int abort_compare_times(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a;
     int64_t y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-static void *strike(void *argument)
+static void *abort_signal_thread(void *argument)
 {
     struct timespec pause = {0, 2000000};
     pthread_t target = *(pthread_t *)argument;
@@ -71,7 +71,7 @@ static void test_signal(void **state)
     (void)state;
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = handler;
+    action.sa_handler = abort_trigger_in_handler;
     assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
     int64_t took[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
@@ -81,7 +81,7 @@ static void test_signal(void **state)
         limits.abort_object = in_handler;
         int64_t start = syncguard_clock_ns();
         pthread_t other;
-        assert_int_equal(pthread_create(&other, NULL, strike, &self), 0);
+        assert_int_equal(pthread_create(&other, NULL, abort_signal_thread, &self), 0);
         assert_int_equal(syncguard_wait_until(start + 30000 * SYNCGUARD_NS_PER_MS, &limits, NULL),
                          SYNCGUARD_E_ABORTED);
         took[i] = syncguard_clock_ns() - start;
@@ -89,12 +89,12 @@ static void test_signal(void **state)
         syncguard_abort_free(in_handler);
         in_handler = NULL;
     }
-    qsort(took, ROUNDS, sizeof *took, compare);
+    qsort(took, ROUNDS, sizeof *took, abort_compare_times);
     /* The pause before the signal is part of it. */
     assert_true(took[ROUNDS / 2] < 60 * SYNCGUARD_NS_PER_MS);
 }
 
-static int in_child(int (*work)(syncguard_abort *), syncguard_abort *a)
+static int abort_run_in_child(int (*work)(syncguard_abort *), syncguard_abort *a)
 {
     pid_t child = fork();
     assert_true(child >= 0);
@@ -110,7 +110,7 @@ static int child_triggers(syncguard_abort *a)
     syncguard_abort_trigger(a);
     if (!syncguard_abort_triggered(a))
         return 1;
-    if (!readable(a))
+    if (!abort_fd_is_readable(a))
         return 2;
     syncguard_abort_free(a);
     return 0;
@@ -119,7 +119,7 @@ static int child_triggers(syncguard_abort *a)
 static int child_triggers_after_use(syncguard_abort *a)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
-    if (readable(a))
+    if (abort_fd_is_readable(a))
         return 1;
     syncguard_abort_trigger(a);
     return syncguard_wait_fds(NULL, 0, &limits, NULL) == SYNCGUARD_E_ABORTED ? 0 : 2;
@@ -127,28 +127,28 @@ static int child_triggers_after_use(syncguard_abort *a)
 
 static int child_sees_old_trigger(syncguard_abort *a)
 {
-    return syncguard_abort_triggered(a) && readable(a) ? 0 : 1;
+    return syncguard_abort_triggered(a) && abort_fd_is_readable(a) ? 0 : 1;
 }
 
-static int grandchild(syncguard_abort *a)
+static int abort_fork_grandchild(syncguard_abort *a)
 {
     int first = child_triggers_after_use(a);
-    return first != 0 ? first : in_child(child_sees_old_trigger, a);
+    return first != 0 ? first : abort_run_in_child(child_sees_old_trigger, a);
 }
 
 /* A child's object is a copy: triggers do not cross. */
-static void test_fork(void **state)
+static void test_abort_fork(void **state)
 {
     (void)state;
     syncguard_abort *a = NULL;
     assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
-    assert_int_equal(in_child(child_triggers, a), 0);
-    assert_int_equal(in_child(child_triggers_after_use, a), 0);
-    assert_int_equal(in_child(grandchild, a), 0);
+    assert_int_equal(abort_run_in_child(child_triggers, a), 0);
+    assert_int_equal(abort_run_in_child(child_triggers_after_use, a), 0);
+    assert_int_equal(abort_run_in_child(abort_fork_grandchild, a), 0);
     assert_false(syncguard_abort_triggered(a));
-    assert_false(readable(a));
+    assert_false(abort_fd_is_readable(a));
     syncguard_abort_trigger(a);
-    assert_int_equal(in_child(child_sees_old_trigger, a), 0);
+    assert_int_equal(abort_run_in_child(child_sees_old_trigger, a), 0);
     syncguard_abort_free(a);
 }
 
@@ -166,16 +166,16 @@ static void test_fork_parent(void **state)
     assert_int_equal(syncguard_abort_create(&in_handler, NULL), SYNCGUARD_OK);
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = handler;
+    action.sa_handler = abort_trigger_in_handler;
     action.sa_flags = SA_RESTART;
     assert_int_equal(sigaction(SIGUSR2, &action, NULL), 0);
-    assert_int_equal(in_child(parent_triggers, in_handler), 0);
+    assert_int_equal(abort_run_in_child(parent_triggers, in_handler), 0);
     assert_true(syncguard_abort_triggered(in_handler));
     syncguard_abort_free(in_handler);
     in_handler = NULL;
 }
 
-static int without_descriptors(syncguard_abort *a)
+static int abort_without_descriptors(syncguard_abort *a)
 {
     struct rlimit few;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
@@ -198,7 +198,7 @@ static void test_no_descriptor(void **state)
     (void)state;
     syncguard_abort *a = NULL;
     assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
-    assert_int_equal(in_child(without_descriptors, a), 0);
+    assert_int_equal(abort_run_in_child(abort_without_descriptors, a), 0);
     syncguard_abort_free(a);
 }
 
@@ -206,7 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_basics),        cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_fork),          cmocka_unit_test(test_fork_parent),
+        cmocka_unit_test(test_abort_fork),    cmocka_unit_test(test_fork_parent),
         cmocka_unit_test(test_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,17 +18,17 @@
 
 #define GOOD_ID "AAAAAAAAAAAAAAAAAAAAAA"
 
-static void count_event(void *context, const syncguard_event *event)
+static void checks_count_event(void *context, const syncguard_event *event)
 {
     (void)event;
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-static syncguard_backend *open_counted(atomic_int *reached)
+static syncguard_backend *checks_open_counted(atomic_int *reached)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     fake_backend *p = fake_backend_open(NULL);
-    options.on_event = count_event;
+    options.on_event = checks_count_event;
     options.on_event_context = reached;
     assert_non_null(p);
     syncguard_backend *decorated = NULL;
@@ -68,7 +68,7 @@ static void use_everything(syncguard_backend *backend, const char *key, const ch
 static void bad_input_reaches_no_store(void **state)
 {
     atomic_int reached = 0;
-    syncguard_backend *backend = open_counted(&reached);
+    syncguard_backend *backend = checks_open_counted(&reached);
     (void)state;
     char over[514];
     memset(over, 'x', 513);
@@ -89,7 +89,7 @@ static void bad_input_reaches_no_store(void **state)
 static void triggered_abort_reaches_no_store(void **state)
 {
     atomic_int reached = 0;
-    syncguard_backend *backend = open_counted(&reached);
+    syncguard_backend *backend = checks_open_counted(&reached);
     (void)state;
     syncguard_abort *abort_object = NULL;
     assert_int_equal(syncguard_abort_create(&abort_object, NULL), SYNCGUARD_OK);

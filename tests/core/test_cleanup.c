@@ -13,8 +13,8 @@
 static atomic_int cleanups, lines;
 static atomic_bool answered, was_answered;
 
-static syncguard_status dead(syncguard_backend *backend, syncguard_is_locked_op *op,
-                             syncguard_error *err)
+static syncguard_status cleanup_answer_dead(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                            syncguard_error *err)
 {
     (void)backend, (void)err;
     op->locked = false;
@@ -37,7 +37,7 @@ static syncguard_status fail_late(syncguard_backend *backend, const syncguard_cl
     return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "NOPERM", "it may not delete");
 }
 
-static void count_line(void *context, syncguard_log_level level, const char *message)
+static void cleanup_count_line(void *context, syncguard_log_level level, const char *message)
 {
     (void)context, (void)level, (void)message;
     atomic_fetch_add(&lines, 1);
@@ -48,11 +48,11 @@ static void nobody_notices_a_slow_and_failing_cleanup(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     (void)state;
     options.cleanup_in_is_locked = true;
-    options.log = count_line;
+    options.log = cleanup_count_line;
     fake_backend *p = fake_backend_open(&options);
     assert_non_null(p);
     syncguard_backend_ops ops = *p->base.ops;
-    ops.is_locked = dead;
+    ops.is_locked = cleanup_answer_dead;
     ops.cleanup = fail_late;
     p->base.ops = &ops;
     syncguard_error err;

@@ -86,7 +86,7 @@ static void all_operations(syncguard_backend *backend)
     syncguard_lock_dispose(lock);
 }
 
-static void ignore(void *context, const syncguard_event *event)
+static void cost_ignore_event(void *context, const syncguard_event *event)
 {
     (void)context;
     (void)event;
@@ -108,7 +108,7 @@ static void nothing_is_hashed_without_a_listener(void **state)
     syncguard_close(decorated);
     assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    options.on_event = ignore;
+    options.on_event = cost_ignore_event;
     assert_int_equal(syncguard_telemetry_wrap(bare, &options, &decorated, NULL), SYNCGUARD_OK);
     all_operations(decorated);
     syncguard_close(decorated);
@@ -117,13 +117,13 @@ static void nothing_is_hashed_without_a_listener(void **state)
 
 static atomic_int allocations;
 
-static void *count_malloc(size_t size)
+static void *cost_count_malloc(size_t size)
 {
     atomic_fetch_add(&allocations, 1);
     return malloc(size);
 }
 
-static void *count_realloc(void *block, size_t size)
+static void *cost_count_realloc(void *block, size_t size)
 {
     atomic_fetch_add(&allocations, 1);
     return realloc(block, size);
@@ -210,7 +210,7 @@ static void absurd_keys_are_not_read(void **state)
 
 int main(void)
 {
-    const syncguard_allocator counting = {count_malloc, count_realloc, free};
+    const syncguard_allocator counting = {cost_count_malloc, cost_count_realloc, free};
     syncguard_allocator_set(&counting);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_hashed_without_a_listener),

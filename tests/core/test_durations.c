@@ -4,7 +4,7 @@
 #include "cli/times.h"
 #include "core/text.h"
 
-static void prints(int64_t ms, const char *expected)
+static void durations_assert_printed(int64_t ms, const char *expected)
 {
     char library[24], command[24];
     sg_format_duration(ms, library, sizeof library);
@@ -16,20 +16,21 @@ static void prints(int64_t ms, const char *expected)
 static void test_forms(void **state)
 {
     (void)state;
-    prints(-5, "0s");
-    prints(0, "0s");
-    prints(1, "1ms");
-    prints(250, "250ms");
-    prints(999, "999ms");
-    prints(1000, "1s");
-    prints(1500, "1.5s");
-    prints(3000, "3s");
-    prints(3001, "3.1s"); /* what is left of a lease is not said to be over before it is */
-    prints(9999, "10s");
-    prints(12999, "12s");
-    prints(185000, "3m05s");
-    prints(7380000, "2h03m");
-    prints(352800000, "4d02h");
+    durations_assert_printed(-5, "0s");
+    durations_assert_printed(0, "0s");
+    durations_assert_printed(1, "1ms");
+    durations_assert_printed(250, "250ms");
+    durations_assert_printed(999, "999ms");
+    durations_assert_printed(1000, "1s");
+    durations_assert_printed(1500, "1.5s");
+    durations_assert_printed(3000, "3s");
+    durations_assert_printed(
+        3001, "3.1s"); /* what is left of a lease is not said to be over before it is */
+    durations_assert_printed(9999, "10s");
+    durations_assert_printed(12999, "12s");
+    durations_assert_printed(185000, "3m05s");
+    durations_assert_printed(7380000, "2h03m");
+    durations_assert_printed(352800000, "4d02h");
 }
 
 static void test_both_agree(void **state)

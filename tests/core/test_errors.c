@@ -84,17 +84,17 @@ static void test_fail_cut(void **state)
 
 static int frees;
 
-static void *count_malloc(size_t size)
+static void *allocator_pass_malloc(size_t size)
 {
     return malloc(size);
 }
 
-static void *count_realloc(void *block, size_t size)
+static void *allocator_pass_realloc(void *block, size_t size)
 {
     return realloc(block, size);
 }
 
-static void count_free(void *block)
+static void allocator_count_free(void *block)
 {
     frees++;
     errno = EBADF;
@@ -103,9 +103,10 @@ static void count_free(void *block)
 
 static void test_allocator(void **state)
 {
-    static const syncguard_allocator counting = {count_malloc, count_realloc, count_free};
+    static const syncguard_allocator counting = {allocator_pass_malloc, allocator_pass_realloc,
+                                                 allocator_count_free};
     static const syncguard_allocator system = {malloc, realloc, free};
-    static const syncguard_allocator broken = {count_malloc, NULL, count_free};
+    static const syncguard_allocator broken = {allocator_pass_malloc, NULL, allocator_count_free};
     (void)state;
     syncguard_allocator_set(&counting);
     syncguard_allocator_set(NULL);

@@ -13,7 +13,7 @@
 static syncguard_finding last;
 static char last_text[400]; /* that of the finding may be gone when the report has returned */
 
-static void note(void *context, const syncguard_finding *finding)
+static void findings_note_last(void *context, const syncguard_finding *finding)
 {
     (void)context;
     last = *finding;
@@ -23,7 +23,7 @@ static void note(void *context, const syncguard_finding *finding)
     assert_int_equal(finding->change[0] == '\0', finding->severity == SYNCGUARD_FINE);
 }
 
-static const syncguard_findings to = {note, NULL};
+static const syncguard_findings to = {findings_note_last, NULL};
 
 static void hosts_of_this_machine(void **state)
 {

@@ -12,7 +12,7 @@
 
 #include "fake_backend.h"
 
-static syncguard_lock *take(fake_backend *p, int64_t ttl_ms, bool auto_extend)
+static syncguard_lock *handle_take_lock(fake_backend *p, int64_t ttl_ms, bool auto_extend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
@@ -22,7 +22,8 @@ static syncguard_lock *take(fake_backend *p, int64_t ttl_ms, bool auto_extend)
     return lock;
 }
 
-static syncguard_status lose_reply(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status handle_lose_reply(fake_backend *p, syncguard_extend_op *op,
+                                          syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the reply was lost");
@@ -34,7 +35,7 @@ static void extend_unanswered(syncguard_lock *lock, int64_t ttl_ms)
                      SYNCGUARD_E_NETWORK_TIMEOUT);
 }
 
-static void end(fake_backend *p, syncguard_lock *lock)
+static void handle_close_store(fake_backend *p, syncguard_lock *lock)
 {
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -45,23 +46,23 @@ static void an_unanswered_shorter_extend_shortens_the_lease(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     extend_unanswered(lock, 5000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     assert_true(syncguard_lock_held(lock));
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 static void an_unanswered_longer_extend_changes_nothing(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 30000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 30000, false);
     extend_unanswered(lock, 90000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 10000, 30000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 static _Atomic int64_t renewed_ttl_ms;
@@ -77,15 +78,15 @@ static void renewals_follow_an_unanswered_shorter_extend(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, true);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, true);
     extend_unanswered(lock, 3000);
     p->on_extend = note_ttl;
     assert_true(wait_for_count(&p->batches, 1)); /* in a second, not in twenty */
     sleep_ms(50);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* Nor may a longer extend by hand be. */
@@ -93,8 +94,8 @@ static void a_longer_extend_follows_an_unanswered_shorter_one(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     extend_unanswered(lock, 5000);
     extend_unanswered(lock, 9000);
     p->on_extend = NULL;
@@ -103,7 +104,7 @@ static void a_longer_extend_follows_an_unanswered_shorter_one(void **state)
     assert_true(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* The store may still apply the unanswered renewal, and would then count its TTL. */
@@ -111,8 +112,8 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 6000, true);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 6000, true);
     assert_true(wait_for_count(&p->batches, 1));
     p->on_extend = note_ttl;
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
@@ -121,7 +122,7 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
     assert_true(wait_for_count(&p->batches, batches + 1)); /* in two seconds, not in twenty */
     assert_int_equal(syncguard_lock_extend(lock, 6000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 3000, 6000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* As if the failure were older by ms. */
@@ -141,8 +142,8 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, true);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, true);
     int64_t past = syncguard_clock_ns() + 4000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 3000);
     age_unanswered(lock, SG_LATE_EXTEND_MS - 4000);
@@ -153,7 +154,7 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
     assert_true(syncguard_clock_ns() >= past);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* A request that the network holds up may arrive long after its own TTL. */
@@ -161,14 +162,14 @@ static void a_shorter_extend_may_arrive_after_its_ttl(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     extend_unanswered(lock, 5000);
     age_unanswered(lock, 100000);
     p->on_extend = NULL;
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* Nor do renewals that fail meanwhile keep the short TTL in force: theirs is longer. */
@@ -176,8 +177,8 @@ static void a_failed_renewal_counts_with_its_own_ttl(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     extend_unanswered(lock, 5000);
     age_unanswered(lock, SG_LATE_EXTEND_MS / 2);
     extend_unanswered(lock, 60000);
@@ -190,7 +191,7 @@ static void a_failed_renewal_counts_with_its_own_ttl(void **state)
     age_unanswered(lock, SG_LATE_EXTEND_MS / 2);
     assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 60001, 90000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 static syncguard_status answer_slowly(fake_backend *p, syncguard_extend_op *op,
@@ -207,8 +208,8 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = lose_reply;
-    syncguard_lock *lock = take(p, 60000, false);
+    p->on_extend = handle_lose_reply;
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 5000);
     age_unanswered(lock, SG_LATE_EXTEND_MS - 6000);
@@ -230,7 +231,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
         sleep_ms(10);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *op,
@@ -243,7 +244,7 @@ static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *
 
 static atomic_bool asking;
 static atomic_int heard;
-static void *ask(void *argument)
+static void *handle_poll_lost(void *argument)
 {
     const syncguard_lock *lock = argument;
     while (atomic_load(&asking)) {
@@ -261,12 +262,12 @@ static void an_extend_and_a_loss_are_never_both_believed(void **state)
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = answer_at_the_end;
     for (int round = 0; round < 200; round++) {
-        syncguard_lock *lock = take(p, 1000, false);
+        syncguard_lock *lock = handle_take_lock(p, 1000, false);
         atomic_store(&lock->lease, syncguard_clock_ns() + 2 * SYNCGUARD_NS_PER_MS);
         atomic_store(&heard, SYNCGUARD_LOST_NO);
         atomic_store(&asking, true);
         pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, ask, lock), 0);
+        assert_int_equal(pthread_create(&thread, NULL, handle_poll_lost, lock), 0);
         syncguard_status status = syncguard_lock_extend(lock, 60000, NULL, NULL, NULL);
         atomic_store(&asking, false);
         pthread_join(thread, NULL);
@@ -284,12 +285,12 @@ static void a_late_extend_is_released(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = answer_at_the_end;
-    syncguard_lock *lock = take(p, 60000, false);
+    syncguard_lock *lock = handle_take_lock(p, 60000, false);
     atomic_store(&lock->lease, syncguard_clock_ns() + SYNCGUARD_NS_PER_MS / 2);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(wait_for_count(&p->releases, 1));
-    end(p, lock);
+    handle_close_store(p, lock);
 }
 
 /* Runs work in a child and returns its exit status; a child that hangs is ended. */
@@ -306,7 +307,7 @@ static int in_a_child(int (*work)(fake_backend *p), fake_backend *p)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-static int enter(fake_backend *p)
+static int handle_enter_backend(fake_backend *p)
 {
     return sg_backend_enter(&p->base, NULL) == SYNCGUARD_OK ? 0 : 1;
 }
@@ -317,13 +318,13 @@ static void adopting_that_a_fork_interrupted_is_begun_again(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&p->base.core->pid, -getpid());
-    assert_int_equal(in_a_child(enter, p), 0);
+    assert_int_equal(in_a_child(handle_enter_backend, p), 0);
     atomic_store(&p->base.core->pid, getpid());
     syncguard_close(&p->base);
 }
 
 static syncguard_lock *inherited;
-static int use_inherited(fake_backend *p)
+static int handle_use_inherited(fake_backend *p)
 {
     if (syncguard_lock_lost(inherited) != SYNCGUARD_LOST_FORKED || syncguard_lock_held(inherited))
         return 1;
@@ -342,8 +343,8 @@ static void a_child_frees_its_copy_and_says_nothing(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    inherited = take(p, 60000, true);
-    assert_int_equal(in_a_child(use_inherited, p), 0);
+    inherited = handle_take_lock(p, 60000, true);
+    assert_int_equal(in_a_child(handle_use_inherited, p), 0);
     assert_true(syncguard_lock_held(inherited));
     syncguard_lock_dispose(inherited);
     assert_int_equal(atomic_load(&p->releases), 1);

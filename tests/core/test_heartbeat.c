@@ -83,7 +83,7 @@ static syncguard_status note_limit(fake_backend *p, syncguard_extend_op *op, syn
 }
 
 /* Locks that no renewal makes longer take no time from those that they share a request with. */
-static void the_end_of_max_hold_hurries_nobody_else(void **state)
+static void max_hold_end_affects_no_other_lock(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -203,7 +203,7 @@ int main(void)
         cmocka_unit_test(a_failed_renewal_is_tried_again),
         cmocka_unit_test(a_slow_failure_is_tried_again_at_once),
         cmocka_unit_test(max_hold_ends_the_lock),
-        cmocka_unit_test(the_end_of_max_hold_hurries_nobody_else),
+        cmocka_unit_test(max_hold_end_affects_no_other_lock),
         cmocka_unit_test(a_loss_before_the_end_of_max_hold_is_noticed),
         cmocka_unit_test(every_lease_ends_with_max_hold),
         cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),

@@ -64,7 +64,7 @@ static void all_are_renewed(syncguard_lock **locks, const int64_t *expiries)
     }
 }
 
-static void dispose_all(syncguard_lock **locks)
+static void heartbeat_dispose_locks(syncguard_lock **locks)
 {
     for (int i = 0; i < LOCKS; i++)
         syncguard_lock_dispose(locks[i]);
@@ -100,7 +100,7 @@ static void a_reconnect_renews_all(void **state)
     syncguard_backend_reconnected(&p->base);
     all_are_renewed(locks, expiries);
     assert_int_equal(atomic_load(&losses_told), 0);
-    dispose_all(locks);
+    heartbeat_dispose_locks(locks);
     syncguard_close(&p->base);
 }
 
@@ -406,7 +406,7 @@ static void an_idle_connection_that_ends_renews_all(void **state)
     assert_int_equal(atomic_load(&p->batches), 0);
     atomic_store(&p->ended, true);
     all_are_renewed(locks, expiries);
-    dispose_all(locks);
+    heartbeat_dispose_locks(locks);
     int checks = atomic_load(&p->checks) + 1; /* one may be under way */
     sleep_ms(1500);
     assert_true(atomic_load(&p->checks) <= checks); /* nothing is renewed */
@@ -441,7 +441,7 @@ static void a_clock_that_jumps_renews_all(void **state)
     atomic_store(&ahead_ms, 5000); /* an extend of a lock handle */
     assert_int_equal(syncguard_lock_extend(locks[0], LONG_TTL_MS, NULL, NULL, NULL), SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
-    dispose_all(locks);
+    heartbeat_dispose_locks(locks);
     syncguard_close(&p->base);
 }
 
@@ -462,7 +462,7 @@ static void a_renewal_shows_the_jump(void **state)
     atomic_store(&ahead_ms, 5000);
     all_are_renewed(locks, expiries);
     syncguard_lock_dispose(brief);
-    dispose_all(locks);
+    heartbeat_dispose_locks(locks);
     syncguard_close(&p->base);
 }
 

@@ -51,7 +51,8 @@ static void a_stuck_key_costs_nobody_else(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status only_alone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status stuck_extend_unless_alone(fake_backend *p, syncguard_extend_op *op,
+                                                  syncguard_error *err)
 {
     if (atomic_load(&p->extends) > 0)
         return SYNCGUARD_OK;
@@ -66,7 +67,7 @@ static void a_lone_stuck_key_is_tried_alone(void **state)
     p->batch_answers = true;
     syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     memcpy(stuck_id, syncguard_lock_id(lock), sizeof stuck_id);
-    p->on_extend = only_alone;
+    p->on_extend = stuck_extend_unless_alone;
     assert_true(was_renewed(lock, syncguard_lock_expires_at_ms(lock)));
     assert_true(atomic_load(&p->extends) > 0);
     assert_true(syncguard_lock_held(lock));
@@ -118,16 +119,16 @@ static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
 
 static atomic_int reports;
 static syncguard_status report_code;
-static void report(void *context, const syncguard_error *error, const char *key,
-                   const char *lock_id, const char *source)
+static void stuck_note_report(void *context, const syncguard_error *error, const char *key,
+                              const char *lock_id, const char *source)
 {
     (void)context, (void)key, (void)lock_id, (void)source;
     report_code = error->code;
     atomic_fetch_add(&reports, 1);
 }
 
-static syncguard_status hang_release(fake_backend *p, syncguard_release_op *op,
-                                     syncguard_error *err)
+static syncguard_status stuck_hang_release(fake_backend *p, syncguard_release_op *op,
+                                           syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
@@ -139,10 +140,10 @@ static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 200;
-    options.on_release_error = report;
+    options.on_release_error = stuck_note_report;
     fake_backend *p = fake_backend_open(&options);
     p->on_extend = extend_hangs;
-    p->on_release = hang_release;
+    p->on_release = stuck_hang_release;
     syncguard_lock *lock = take_renewed(p, "k", 9000, 0);
     assert_true(wait_for_count(&p->batches, 1)); /* hangs for three seconds */
     atomic_store(&reports, 0);

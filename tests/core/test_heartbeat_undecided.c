@@ -113,7 +113,8 @@ static void undecided_locks_survive_a_slow_store(void **state)
 
 static atomic_int singles;
 /* Answers for each lock alone only, as Firestore for locks whose documents it cannot name. */
-static syncguard_status only_alone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status undecided_extend_unless_alone(fake_backend *p, syncguard_extend_op *op,
+                                                      syncguard_error *err)
 {
     (void)op;
     int extends = atomic_load(&p->extends);
@@ -129,7 +130,7 @@ static void many_that_are_decided_alone_survive(void **state)
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&singles, 0);
     p->batch_answers = true;
-    atomic_store(&p->on_extend, only_alone);
+    atomic_store(&p->on_extend, undecided_extend_unless_alone);
     syncguard_lock *locks[10 * MANY];
     char key[16];
     for (int i = 0; i < 10 * MANY; i++) {

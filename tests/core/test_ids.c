@@ -34,7 +34,7 @@ ssize_t getrandom(void *buffer, size_t length, unsigned int flags)
     return syscall(SYS_getrandom, buffer, length, flags);
 }
 
-static int compare(const void *a, const void *b)
+static int lock_id_compare(const void *a, const void *b)
 {
     return memcmp(a, b, SYNCGUARD_LOCK_ID_SIZE);
 }
@@ -52,7 +52,7 @@ static void test_unique(void **state)
         assert_true(syncguard_lock_id_valid(ids[i]));
     }
     assert_int_equal(calls, COUNT);
-    qsort(ids, COUNT, sizeof *ids, compare);
+    qsort(ids, COUNT, sizeof *ids, lock_id_compare);
     for (int i = 1; i < COUNT; i++)
         assert_string_not_equal(ids[i - 1], ids[i]);
     free(ids);
@@ -99,7 +99,7 @@ static void test_acquire_without(void **state)
 }
 
 /* I-ID-03: both sides of a fork draw different ids */
-static void test_fork(void **state)
+static void test_ids_fork(void **state)
 {
     enum { COUNT = 1000 };
     static char ids[2 * COUNT][SYNCGUARD_LOCK_ID_SIZE];
@@ -127,7 +127,7 @@ static void test_fork(void **state)
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    qsort(ids, 2 * COUNT, sizeof *ids, compare);
+    qsort(ids, 2 * COUNT, sizeof *ids, lock_id_compare);
     for (int i = 1; i < 2 * COUNT; i++)
         assert_string_not_equal(ids[i - 1], ids[i]);
 }
@@ -138,7 +138,7 @@ int main(void)
         cmocka_unit_test(test_unique),
         cmocka_unit_test(test_no_randomness),
         cmocka_unit_test(test_acquire_without),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_ids_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ int clock_gettime(clockid_t id, struct timespec *out)
     return 0;
 }
 
-static syncguard_backend *open_memory(void)
+static syncguard_backend *memory_open_store(void)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -36,7 +36,7 @@ static syncguard_backend *open_memory(void)
     return backend;
 }
 
-static void pass(int64_t ms)
+static void memory_advance_clock(int64_t ms)
 {
     boot_shift_ms += ms;
 }
@@ -44,8 +44,8 @@ static void pass(int64_t ms)
 static const char id_a[] = "AAAAAAAAAAAAAAAAAAAAAA";
 static const char id_b[] = "BBBBBBBBBBBBBBBBBBBBBB";
 
-static syncguard_status acquire(syncguard_backend *b, const char *key, const char *id,
-                                int64_t ttl_ms, syncguard_acquire_op *op)
+static syncguard_status memory_op_acquire(syncguard_backend *b, const char *key, const char *id,
+                                          int64_t ttl_ms, syncguard_acquire_op *op)
 {
     memset(op, 0, sizeof *op);
     op->key = key;
@@ -58,7 +58,8 @@ static syncguard_status acquire(syncguard_backend *b, const char *key, const cha
     return b->ops->acquire(b, op, NULL);
 }
 
-static syncguard_status release(syncguard_backend *b, const char *id, syncguard_release_op *op)
+static syncguard_status memory_op_release(syncguard_backend *b, const char *id,
+                                          syncguard_release_op *op)
 {
     memset(op, 0, sizeof *op);
     op->lock_id = id;
@@ -67,37 +68,37 @@ static syncguard_status release(syncguard_backend *b, const char *id, syncguard_
 }
 
 /* I-TIM-01, I-TIM-02: held to the tolerance, dead from then on, on the clock that cannot step */
-static void test_expiry(void **state)
+static void test_memory_expiry(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     syncguard_extend_op extend = {.lock_id = id_a, .ttl_ms = 1000};
     syncguard_lookup_op lookup = {.lock_id = id_a};
     (void)state;
     syncguard_acquire_op op;
-    assert_int_equal(acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 1);
-    assert_int_equal(acquire(b, "k", id_b, 1000, &op), SYNCGUARD_LOCKED);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 1000, &op), SYNCGUARD_LOCKED);
     assert_in_range(op.remaining_ms, 1500, 2000);
-    pass(1500);
-    assert_int_equal(acquire(b, "k", id_b, 1000, &op), SYNCGUARD_LOCKED);
+    memory_advance_clock(1500);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 1000, &op), SYNCGUARD_LOCKED);
     assert_in_range(op.remaining_ms, 1, 500);
     /* I-EXT-04: within the tolerance an extend still counts. */
     assert_int_equal(b->ops->extend(b, &extend, NULL), SYNCGUARD_OK);
-    pass(2001);
+    memory_advance_clock(2001);
     assert_int_equal(b->ops->lookup(b, &lookup, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(b->ops->extend(b, &extend, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(extend.reason, SYNCGUARD_REASON_EXPIRED);
     syncguard_release_op gone;
-    assert_int_equal(release(b, id_a, &gone), SYNCGUARD_ABSENT);
+    assert_int_equal(memory_op_release(b, id_a, &gone), SYNCGUARD_ABSENT);
     assert_int_equal(gone.reason, SYNCGUARD_REASON_EXPIRED);
-    assert_int_equal(release(b, id_b, &gone), SYNCGUARD_ABSENT);
+    assert_int_equal(memory_op_release(b, id_b, &gone), SYNCGUARD_ABSENT);
     assert_int_equal(gone.reason, SYNCGUARD_REASON_NOT_FOUND);
     /* I-ACQ-06: taken over, the old id is gone. */
-    assert_int_equal(acquire(b, "k", id_b, 1000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 1000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 2);
-    assert_int_equal(release(b, id_a, &gone), SYNCGUARD_ABSENT);
+    assert_int_equal(memory_op_release(b, id_a, &gone), SYNCGUARD_ABSENT);
     assert_int_equal(gone.reason, SYNCGUARD_REASON_NOT_FOUND);
-    assert_int_equal(release(b, id_b, &gone), SYNCGUARD_OK);
+    assert_int_equal(memory_op_release(b, id_b, &gone), SYNCGUARD_OK);
     assert_int_equal(gone.key_length, 1);
     assert_string_equal(gone.key, "k");
     syncguard_close(b);
@@ -106,15 +107,15 @@ static void test_expiry(void **state)
 /* A step of the wall clock neither frees nor prolongs. */
 static void test_wall_step(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     (void)state;
     syncguard_acquire_op op;
-    assert_int_equal(acquire(b, "k", id_a, 5000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 5000, &op), SYNCGUARD_OK);
     wall_shift_ms = INT64_C(3600000);
-    assert_int_equal(acquire(b, "k", id_b, 5000, &op), SYNCGUARD_LOCKED);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 5000, &op), SYNCGUARD_LOCKED);
     wall_shift_ms = INT64_C(-3600000);
-    pass(6001);
-    assert_int_equal(acquire(b, "k", id_b, 5000, &op), SYNCGUARD_OK);
+    memory_advance_clock(6001);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 5000, &op), SYNCGUARD_OK);
     wall_shift_ms = 0;
     syncguard_close(b);
 }
@@ -122,13 +123,13 @@ static void test_wall_step(void **state)
 /* I-ACQ-10: the same request sent again finds its own grant */
 static void test_same_id(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     (void)state;
     syncguard_acquire_op first;
-    assert_int_equal(acquire(b, "k", id_a, 5000, &first), SYNCGUARD_OK);
-    pass(10);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 5000, &first), SYNCGUARD_OK);
+    memory_advance_clock(10);
     syncguard_acquire_op again;
-    assert_int_equal(acquire(b, "k", id_a, 5000, &again), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 5000, &again), SYNCGUARD_OK);
     assert_int_equal(again.fence, first.fence);
     assert_int_equal(again.expires_at_ms, first.expires_at_ms);
     syncguard_close(b);
@@ -137,13 +138,13 @@ static void test_same_id(void **state)
 /* I-EXT-01, I-EXT-06, I-TIM-08 */
 static void test_extend(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     syncguard_lookup_op before = {.lock_id = id_a};
     syncguard_extend_op items[2] = {{.lock_id = id_a, .ttl_ms = 5000},
                                     {.lock_id = id_b, .ttl_ms = 5000}};
     (void)state;
     syncguard_acquire_op op;
-    assert_int_equal(acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
     assert_int_equal(b->ops->lookup(b, &before, NULL), SYNCGUARD_OK);
     assert_int_equal(before.record.expires_at_ms - before.record.acquired_at_ms, 60000);
     assert_int_equal(before.record.expires_at_ms, op.expires_at_ms);
@@ -164,15 +165,15 @@ static void test_extend(void **state)
 /* I-ISL-04, I-ISL-06: cleanup only of what was seen, only past the guard, never a counter */
 static void test_cleanup(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     syncguard_cleanup_op clean = {.key = "k", .key_length = 1, .lock_id = id_a};
     (void)state;
     syncguard_acquire_op op;
-    assert_int_equal(acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
     syncguard_is_locked_op seen = {.key = "k", .key_length = 1};
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
     assert_true(seen.locked);
-    pass(2900);
+    memory_advance_clock(2900);
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
     assert_false(seen.locked);
     assert_string_equal(seen.dead_lock_id, id_a);
@@ -182,7 +183,7 @@ static void test_cleanup(void **state)
     assert_int_equal(b->ops->cleanup(b, &clean, NULL), SYNCGUARD_OK);
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
     assert_string_equal(seen.dead_lock_id, id_a);
-    pass(300);
+    memory_advance_clock(300);
     clean.expires_at_ms++;
     assert_int_equal(b->ops->cleanup(b, &clean, NULL), SYNCGUARD_OK);
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
@@ -191,21 +192,21 @@ static void test_cleanup(void **state)
     assert_int_equal(b->ops->cleanup(b, &clean, NULL), SYNCGUARD_OK);
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
     assert_string_equal(seen.dead_lock_id, "");
-    assert_int_equal(acquire(b, "k", id_b, 1000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 1000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 2);
     syncguard_close(b);
 }
 
 static void test_undo(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     (void)state;
     syncguard_acquire_op op;
-    assert_int_equal(acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     assert_int_equal(b->ops->undo(b, "k", 1, id_a, 0, &limits, NULL), SYNCGUARD_OK);
     assert_int_equal(b->ops->undo(b, "k", 1, id_a, 0, &limits, NULL), SYNCGUARD_OK);
-    assert_int_equal(acquire(b, "k", id_b, 60000, &op), SYNCGUARD_OK);
+    assert_int_equal(memory_op_acquire(b, "k", id_b, 60000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 2);
     syncguard_close(b);
 }
@@ -216,7 +217,7 @@ typedef struct seen {
     char owner[SYNCGUARD_OWNER_SIZE];
 } seen;
 
-static bool note(void *context, const syncguard_record *record)
+static bool memory_note_record(void *context, const syncguard_record *record)
 {
     seen *s = context;
     s->count++;
@@ -227,7 +228,7 @@ static bool note(void *context, const syncguard_record *record)
 /* I-LST-04: live ones only; many; stopped early; labels kept per lock */
 static void test_list(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     (void)state;
     syncguard_acquire_op op;
     char key[32];
@@ -235,44 +236,46 @@ static void test_list(void **state)
     for (int i = 0; i < 10000; i++) {
         snprintf(key, sizeof key, "key-%d", i);
         snprintf(id, sizeof id, "%022d", i);
-        assert_int_equal(acquire(b, key, id, (i % 10) != 0 ? 1000 : 60000, &op), SYNCGUARD_OK);
+        assert_int_equal(memory_op_acquire(b, key, id, (i % 10) != 0 ? 1000 : 60000, &op),
+                         SYNCGUARD_OK);
     }
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     seen s = {0, 0, ""};
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL), SYNCGUARD_OK);
     assert_int_equal(s.count, 10000);
-    pass(3000);
+    memory_advance_clock(3000);
     s.count = 0;
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL), SYNCGUARD_OK);
     assert_int_equal(s.count, 1000);
     s = (seen){0, 3, ""};
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL), SYNCGUARD_OK);
     assert_int_equal(s.count, 3);
     memset(&op, 0, sizeof op);
     op = (syncguard_acquire_op){
         .key = "labelled", .key_length = 8, .lock_id = id_a, .ttl_ms = 1000, .owner = "me@here"};
     assert_int_equal(b->ops->acquire(b, &op, NULL), SYNCGUARD_OK);
     s = (seen){0, 1, ""};
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL), SYNCGUARD_OK);
     assert_string_equal(s.owner, "me@here");
-    pass(3000);
+    memory_advance_clock(3000);
     op.lock_id = id_b;
     op.owner = "";
     assert_int_equal(b->ops->acquire(b, &op, NULL), SYNCGUARD_OK);
     s = (seen){0, 1, ""};
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL), SYNCGUARD_OK);
     assert_string_equal(s.owner, "");
     limits.deadline_ns = 1;
     s = (seen){0, 0, ""};
-    assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(b->ops->list(b, &limits, memory_note_record, &s, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
     syncguard_close(b);
 }
 
 /* Two handles know nothing of each other; a child starts empty and leaves its parent alone. */
 static void test_separate(void **state)
 {
-    syncguard_backend *b = open_memory();
-    syncguard_backend *other = open_memory();
+    syncguard_backend *b = memory_open_store();
+    syncguard_backend *other = memory_open_store();
     (void)state;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(b, "k", 60000, NULL, &grant, NULL), SYNCGUARD_OK);
@@ -299,7 +302,7 @@ static atomic_int holders;
 static atomic_int overlaps;
 static atomic_int grants;
 
-static void *contend(void *argument)
+static void *memory_contend_for_keys(void *argument)
 {
     syncguard_backend *b = argument;
     syncguard_grant grant;
@@ -321,11 +324,11 @@ static void *contend(void *argument)
 /* I-ACQ-04, I-FEN-03, I-FEN-10: the sum of the counters is the number of grants */
 static void test_threads(void **state)
 {
-    syncguard_backend *b = open_memory();
+    syncguard_backend *b = memory_open_store();
     (void)state;
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, contend, b), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, memory_contend_for_keys, b), 0);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(overlaps, 0);
@@ -343,10 +346,10 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expiry),  cmocka_unit_test(test_wall_step),
-        cmocka_unit_test(test_same_id), cmocka_unit_test(test_extend),
-        cmocka_unit_test(test_cleanup), cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_separate),
+        cmocka_unit_test(test_memory_expiry), cmocka_unit_test(test_wall_step),
+        cmocka_unit_test(test_same_id),       cmocka_unit_test(test_extend),
+        cmocka_unit_test(test_cleanup),       cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_list),          cmocka_unit_test(test_separate),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ typedef struct item {
 
 enum { COUNT = 5000 };
 
-static bool find(const sg_memory_table *table, int number, uint64_t hash)
+static bool memory_table_has_number(const sg_memory_table *table, int number, uint64_t hash)
 {
     for (sg_memory_node *node = sg_memory_table_first(table, hash); node != NULL;
          node = node->next) {
@@ -40,13 +40,13 @@ static void test_grow(void **state)
     assert_int_equal(table.count, COUNT);
     assert_true(table.bucket_count >= COUNT / 2);
     for (int i = 0; i < COUNT; i++)
-        assert_true(find(&table, i, hash_of(i)));
+        assert_true(memory_table_has_number(&table, i, hash_of(i)));
     for (int i = 0; i < COUNT; i += 2)
         sg_memory_table_remove(&table, &items[i].node);
     sg_memory_table_remove(&table, &items[0].node);
     assert_int_equal(table.count, COUNT / 2);
     for (int i = 0; i < COUNT; i++)
-        assert_int_equal(find(&table, i, hash_of(i)), i % 2);
+        assert_int_equal(memory_table_has_number(&table, i, hash_of(i)), i % 2);
     sg_memory_table_free(&table);
     sg_memory_table_free(&table);
     free(items);
@@ -109,7 +109,7 @@ static void test_no_memory(void **state)
         sg_memory_table_add(&table, &items[i].node, hash_of(i));
     }
     for (int i = 0; i < COUNT; i++)
-        assert_true(find(&table, i, hash_of(i)));
+        assert_true(memory_table_has_number(&table, i, hash_of(i)));
     sg_memory_table_free(&table);
     left = -1;
     free(items);

@@ -28,7 +28,7 @@ static char log_lines[4000][300];
 static syncguard_log_level log_levels[4000];
 static int log_count;
 
-static void keep_line(void *context, syncguard_log_level level, const char *message)
+static void metrics_keep_line(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
     pthread_mutex_lock(&log_mutex);
@@ -65,10 +65,10 @@ static bool wait_for_line(const char *text)
 
 static fake_backend *fake;
 
-static syncguard_backend *open_counted(void)
+static syncguard_backend *metrics_open_counted(void)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = keep_line;
+    options.log = metrics_keep_line;
     log_count = 0;
     fake = fake_backend_open(&options);
     assert_non_null(fake);
@@ -81,7 +81,8 @@ static syncguard_backend *open_counted(void)
 }
 
 /* The value of a series of that handle; labels are those after the common ones. */
-static long value(const syncguard_backend *backend, const char *name, const char *labels)
+static long metrics_read_value(const syncguard_backend *backend, const char *name,
+                               const char *labels)
 {
     static char text[65536];
     char series[200];
@@ -99,20 +100,20 @@ static long value(const syncguard_backend *backend, const char *name, const char
 static bool wait_for_value(const syncguard_backend *backend, const char *name, const char *labels,
                            long target)
 {
-    for (int i = 0; i < 30000 && value(backend, name, labels) < target; i++)
+    for (int i = 0; i < 30000 && metrics_read_value(backend, name, labels) < target; i++)
         sleep_ms(1);
-    return value(backend, name, labels) >= target;
+    return metrics_read_value(backend, name, labels) >= target;
 }
 
-static long lost(const syncguard_backend *backend, const char *reason)
+static long metrics_count_lost(const syncguard_backend *backend, const char *reason)
 {
     char label[40];
     snprintf(label, sizeof label, "reason=\"%s\"", reason);
-    return value(backend, "syncguard_locks_lost_total", label);
+    return metrics_read_value(backend, "syncguard_locks_lost_total", label);
 }
 
-static syncguard_lock *take(syncguard_backend *backend, const char *key, int64_t ttl_ms,
-                            bool auto_extend, int64_t max_hold_ms)
+static syncguard_lock *metrics_take_lock(syncguard_backend *backend, const char *key,
+                                         int64_t ttl_ms, bool auto_extend, int64_t max_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
@@ -127,14 +128,15 @@ static syncguard_lock *take(syncguard_backend *backend, const char *key, int64_t
 
 static atomic_bool key_is_held;
 
-static syncguard_status held(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status metrics_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                               syncguard_error *err)
 {
     (void)p, (void)err;
     op->remaining_ms = -1;
     return atomic_load(&key_is_held) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
 }
 
-static void *wait_for_key(void *argument)
+static void *metrics_wait_for_key(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     syncguard_lock *lock = NULL;
@@ -148,30 +150,30 @@ static void *wait_for_key(void *argument)
 
 static void held_and_waiting(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
-    syncguard_lock *lock = take(backend, "a", 30000, false, 0);
-    syncguard_lock *detached = take(backend, "b", 30000, false, 0);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 2);
+    syncguard_lock *lock = metrics_take_lock(backend, "a", 30000, false, 0);
+    syncguard_lock *detached = metrics_take_lock(backend, "b", 30000, false, 0);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, true);
-    fake->on_acquire = held;
+    fake->on_acquire = metrics_answer_acquire;
     pthread_t waiter;
-    assert_int_equal(pthread_create(&waiter, NULL, wait_for_key, backend), 0);
+    assert_int_equal(pthread_create(&waiter, NULL, metrics_wait_for_key, backend), 0);
     assert_true(wait_for_value(backend, "syncguard_acquires_waiting", "", 1));
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 2);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, false);
     void *done = NULL;
     pthread_join(waiter, &done);
     assert_ptr_equal(done, backend);
-    assert_int_equal(value(backend, "syncguard_acquires_waiting", ""), 0);
-    assert_int_equal(value(backend, "syncguard_wait_seconds_count", ""), 3);
-    assert_int_equal(value(backend, "syncguard_hold_seconds_count", ""), 1);
+    assert_int_equal(metrics_read_value(backend, "syncguard_acquires_waiting", ""), 0);
+    assert_int_equal(metrics_read_value(backend, "syncguard_wait_seconds_count", ""), 3);
+    assert_int_equal(metrics_read_value(backend, "syncguard_hold_seconds_count", ""), 1);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 1);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 1);
     syncguard_lock_dispose(lock);
     syncguard_lock_detach(detached);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 0);
-    assert_int_equal(value(backend, "syncguard_hold_seconds_count", ""), 3);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 0);
+    assert_int_equal(metrics_read_value(backend, "syncguard_hold_seconds_count", ""), 3);
     assert_int_equal(log_count, 0);
     syncguard_close(backend);
 }
@@ -182,7 +184,7 @@ static void nothing_is_counted_without_telemetry(void **state)
     fake_backend *p = fake_backend_open(NULL);
     const sg_counters *counters = p->base.core->counters;
     (void)state;
-    syncguard_lock *lock = take(&p->base, "k", 30000, false, 0);
+    syncguard_lock *lock = metrics_take_lock(&p->base, "k", 30000, false, 0);
     syncguard_backend_reconnected(&p->base);
     sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
@@ -193,7 +195,8 @@ static void nothing_is_counted_without_telemetry(void **state)
 
 /* ---- losses ---- */
 
-static syncguard_status gone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status metrics_answer_absent(fake_backend *p, syncguard_extend_op *op,
+                                              syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return SYNCGUARD_ABSENT;
@@ -207,12 +210,12 @@ static syncguard_status not_there(fake_backend *p, syncguard_release_op *op, syn
 
 static void a_renewal_finds_the_lock_gone(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
     char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(KEY, hash));
-    atomic_store(&fake->on_extend, gone);
-    syncguard_lock *lock = take(backend, KEY, 1500, true, 0);
+    atomic_store(&fake->on_extend, metrics_answer_absent);
+    syncguard_lock *lock = metrics_take_lock(backend, KEY, 1500, true, 0);
     assert_true(wait_for_value(backend, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
     assert_true(wait_for_line("is lost"));
     char line[300];
@@ -220,53 +223,55 @@ static void a_renewal_finds_the_lock_gone(void **state)
     assert_non_null(strstr(line, hash));
     assert_null(strstr(line, syncguard_lock_id(lock)));
     assert_int_equal(log_levels[log_count - 1], SYNCGUARD_LOG_ERROR);
-    assert_int_equal(value(backend, "syncguard_renewals_total", "result=\"absent\""), 1);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 0);
+    assert_int_equal(metrics_read_value(backend, "syncguard_renewals_total", "result=\"absent\""),
+                     1);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 0);
     /* Whoever asks again finds the same loss. */
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
     syncguard_lock_dispose(lock);
-    assert_int_equal(lost(backend, "absent"), 1);
+    assert_int_equal(metrics_count_lost(backend, "absent"), 1);
     assert_int_equal(lines_with("is lost", NULL), 1);
-    assert_int_equal(value(backend, "syncguard_hold_seconds_count", ""), 1);
+    assert_int_equal(metrics_read_value(backend, "syncguard_hold_seconds_count", ""), 1);
     syncguard_close(backend);
 }
 
 static void losses_have_their_reason(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
     fake->on_release = not_there;
     /* Nobody asks before the lease is over. */
-    syncguard_lock *unasked = take(backend, KEY, 300, false, 0);
-    syncguard_lock *asked = take(backend, "asked", 300, false, 0);
-    syncguard_lock *old = take(backend, "old", 600, true, 1);
+    syncguard_lock *unasked = metrics_take_lock(backend, KEY, 300, false, 0);
+    syncguard_lock *asked = metrics_take_lock(backend, "asked", 300, false, 0);
+    syncguard_lock *old = metrics_take_lock(backend, "old", 600, true, 1);
     /* Taken away, and nobody knew until the release. */
-    syncguard_lock *taken = take(backend, "taken", 30000, false, 0);
+    syncguard_lock *taken = metrics_take_lock(backend, "taken", 30000, false, 0);
     assert_int_equal(syncguard_lock_release(taken, NULL, NULL), SYNCGUARD_ABSENT);
-    assert_int_equal(lost(backend, "absent"), 1);
+    assert_int_equal(metrics_count_lost(backend, "absent"), 1);
     sleep_ms(700);
     assert_false(syncguard_lock_held(asked));
-    assert_int_equal(lost(backend, "unconfirmed"), 1);
+    assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 1);
     syncguard_lock_dispose(unasked);
     syncguard_lock_dispose(asked);
-    assert_int_equal(lost(backend, "unconfirmed"), 2);
+    assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 2);
     assert_true(wait_for_value(backend, "syncguard_locks_lost_total", "reason=\"max-hold\"", 1));
     syncguard_lock_dispose(old);
     syncguard_lock_dispose(taken);
-    assert_int_equal(lost(backend, "absent"), 1);
-    assert_int_equal(lost(backend, "unconfirmed"), 2);
-    assert_int_equal(lost(backend, "max-hold"), 1);
+    assert_int_equal(metrics_count_lost(backend, "absent"), 1);
+    assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 2);
+    assert_int_equal(metrics_count_lost(backend, "max-hold"), 1);
     assert_int_equal(lines_with("is lost", NULL), 4);
     assert_int_equal(lines_with("the store no longer has it", NULL), 1);
     assert_int_equal(lines_with("max_hold_ms is over", NULL), 1);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 0);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 0);
     syncguard_close(backend);
 }
 
 /* ---- renewals ---- */
 
-static syncguard_status broken(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status metrics_fail_extend(fake_backend *p, syncguard_extend_op *op,
+                                            syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the server is gone");
@@ -274,10 +279,10 @@ static syncguard_status broken(fake_backend *p, syncguard_extend_op *op, syncgua
 
 static void renewals_by_result(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
-    atomic_store(&fake->on_extend, broken);
-    syncguard_lock *lock = take(backend, KEY, 6000, true, 0);
+    atomic_store(&fake->on_extend, metrics_fail_extend);
+    syncguard_lock *lock = metrics_take_lock(backend, KEY, 6000, true, 0);
     assert_true(wait_for_value(backend, "syncguard_renewals_total", "result=\"failed\"", 1));
     assert_true(wait_for_line("renewing 1 of 1 locks failed"));
     char line[300];
@@ -286,7 +291,7 @@ static void renewals_by_result(void **state)
     assert_null(strstr(line, syncguard_lock_id(lock)));
     atomic_store(&fake->on_extend, NULL);
     assert_true(wait_for_value(backend, "syncguard_renewals_total", "result=\"confirmed\"", 1));
-    assert_int_equal(lost(backend, "unconfirmed"), 0);
+    assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(backend);
 }
@@ -294,7 +299,7 @@ static void renewals_by_result(void **state)
 /* A hang that ends in time leaves a line; an interrupted request none. */
 static void slow_renewals_are_logged(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
     syncguard_error none;
     syncguard_error_clear(&none);
@@ -307,8 +312,10 @@ static void slow_renewals_are_logged(void **state)
     items[0].status = items[1].status = SYNCGUARD_E_ABORTED;
     sg_incidents_renewed(backend, items, 2, now, &none);
     assert_int_equal(log_count, 1);
-    assert_int_equal(value(backend, "syncguard_renewals_total", "result=\"confirmed\""), 4);
-    assert_int_equal(value(backend, "syncguard_renewals_total", "result=\"failed\""), 0);
+    assert_int_equal(
+        metrics_read_value(backend, "syncguard_renewals_total", "result=\"confirmed\""), 4);
+    assert_int_equal(metrics_read_value(backend, "syncguard_renewals_total", "result=\"failed\""),
+                     0);
     syncguard_close(backend);
 }
 
@@ -316,12 +323,12 @@ static void slow_renewals_are_logged(void **state)
 
 static void lines_per_minute_are_limited(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     static syncguard_lock *locks[100];
     (void)state;
     for (int i = 0; i < 50; i++)
         syncguard_backend_reconnected(&fake->base);
-    assert_int_equal(value(backend, "syncguard_reconnects_total", ""), 50);
+    assert_int_equal(metrics_read_value(backend, "syncguard_reconnects_total", ""), 50);
     assert_int_equal(lines_with("replaced", NULL), SG_INCIDENT_LINES);
     fake->base.core->incidents.limits[SG_INCIDENT_RECONNECT].minute_ends_ns = 0; /* it has passed */
     syncguard_backend_reconnected(&fake->base);
@@ -331,7 +338,7 @@ static void lines_per_minute_are_limited(void **state)
     char key[16];
     for (int i = 0; i < 100; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        locks[i] = take(backend, key, 30000, false, 0);
+        locks[i] = metrics_take_lock(backend, key, 30000, false, 0);
     }
     for (int i = 0; i < 100; i++)
         sg_lock_lose(locks[i], SYNCGUARD_LOST_UNCONFIRMED); /* as under the heartbeat's mutex */
@@ -339,9 +346,9 @@ static void lines_per_minute_are_limited(void **state)
     for (int i = 0; i < 100; i++)
         syncguard_lock_dispose(locks[i]);
     assert_int_equal(lines_with("is lost", NULL), SG_INCIDENT_LINES);
-    assert_int_equal(lost(backend, "unconfirmed"), 100);
+    assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 100);
     backend->core->incidents.limits[SG_INCIDENT_LOST].minute_ends_ns = 0;
-    syncguard_lock *last = take(backend, "last", 30000, false, 0);
+    syncguard_lock *last = metrics_take_lock(backend, "last", 30000, false, 0);
     sg_lock_lose(last, SYNCGUARD_LOST_UNCONFIRMED);
     syncguard_lock_dispose(last);
     assert_int_equal(lines_with("is lost", line), SG_INCIDENT_LINES + 1);
@@ -352,7 +359,8 @@ static void lines_per_minute_are_limited(void **state)
 
 /* ---- undone acquires ---- */
 
-static syncguard_status unknown(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status metrics_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                             syncguard_error *err)
 {
     (void)p;
     op->may_have_been_granted = true;
@@ -367,21 +375,23 @@ static syncguard_status only_once(fake_backend *p, int call)
 
 static void undone_acquires(void **state)
 {
-    syncguard_backend *backend = open_counted();
+    syncguard_backend *backend = metrics_open_counted();
     (void)state;
-    fake->on_acquire = unknown;
+    fake->on_acquire = metrics_lose_acquire;
     fake->on_undo = only_once;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, KEY, 30000, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(
         wait_for_value(backend, "syncguard_acquires_undone_total", "result=\"confirmed\"", 1));
-    assert_int_equal(value(backend, "syncguard_acquires_undone_total", "result=\"expired\""), 0);
+    assert_int_equal(
+        metrics_read_value(backend, "syncguard_acquires_undone_total", "result=\"expired\""), 0);
     assert_int_equal(syncguard_acquire(backend, KEY, 100, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(
         wait_for_value(backend, "syncguard_acquires_undone_total", "result=\"expired\"", 1));
-    assert_int_equal(value(backend, "syncguard_acquires_undone_total", "result=\"confirmed\""), 1);
+    assert_int_equal(
+        metrics_read_value(backend, "syncguard_acquires_undone_total", "result=\"confirmed\""), 1);
     syncguard_close(backend);
 }
 
@@ -472,8 +482,8 @@ static void labels_are_escaped(void **state)
 #ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
 static void a_child_holds_nothing(void **state)
 {
-    syncguard_backend *backend = open_counted();
-    syncguard_lock *lock = take(backend, KEY, 30000, false, 0);
+    syncguard_backend *backend = metrics_open_counted();
+    syncguard_lock *lock = metrics_take_lock(backend, KEY, 30000, false, 0);
     (void)state;
     syncguard_backend_reconnected(&fake->base);
     fflush(NULL);
@@ -485,12 +495,12 @@ static void a_child_holds_nothing(void **state)
         if (syncguard_is_locked(backend, "k", NULL, &locked, NULL) != SYNCGUARD_OK)
             _exit(1);
         syncguard_lock_dispose(lock);
-        if (value(backend, "syncguard_locks_held", "") != 0 ||
-            value(backend, "syncguard_hold_seconds_count", "") != 0 ||
-            value(backend, "syncguard_reconnects_total", "") != 0)
+        if (metrics_read_value(backend, "syncguard_locks_held", "") != 0 ||
+            metrics_read_value(backend, "syncguard_hold_seconds_count", "") != 0 ||
+            metrics_read_value(backend, "syncguard_reconnects_total", "") != 0)
             _exit(2);
-        syncguard_lock *own = take(backend, "own", 30000, false, 0);
-        bool counted = value(backend, "syncguard_locks_held", "") == 1;
+        syncguard_lock *own = metrics_take_lock(backend, "own", 30000, false, 0);
+        bool counted = metrics_read_value(backend, "syncguard_locks_held", "") == 1;
         syncguard_lock_dispose(own);
         syncguard_close(backend);
         _exit(counted ? 0 : 3);
@@ -499,7 +509,7 @@ static void a_child_holds_nothing(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    assert_int_equal(value(backend, "syncguard_locks_held", ""), 1);
+    assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 1);
     syncguard_lock_dispose(lock);
     syncguard_close(backend);
 }

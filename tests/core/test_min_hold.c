@@ -16,7 +16,8 @@
 static atomic_int failures_left;
 static atomic_llong last_ttl_ms;
 
-static syncguard_status extend(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status min_hold_answer_extend(fake_backend *p, syncguard_extend_op *op,
+                                               syncguard_error *err)
 {
     (void)p;
     atomic_store(&last_ttl_ms, (long long)op->ttl_ms);
@@ -26,12 +27,12 @@ static syncguard_status extend(fake_backend *p, syncguard_extend_op *op, syncgua
     return SYNCGUARD_OK;
 }
 
-static syncguard_lock *hold(fake_backend *p, int64_t ttl_ms, int64_t min_hold_ms)
+static syncguard_lock *min_hold_take_lock(fake_backend *p, int64_t ttl_ms, int64_t min_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
     options.min_hold_ms = min_hold_ms;
-    atomic_store(&p->on_extend, extend);
+    atomic_store(&p->on_extend, min_hold_answer_extend);
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_try(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     return lock;
@@ -42,7 +43,7 @@ static void early_release_extends_and_does_not_remove(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&failures_left, 0);
-    syncguard_lock *lock = hold(p, 30000, 600000);
+    syncguard_lock *lock = min_hold_take_lock(p, 30000, 600000);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&p->extends), 1);
@@ -56,7 +57,7 @@ static void failed_release_goes_on_without_removing(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&failures_left, 3);
-    syncguard_lock *lock = hold(p, 30000, 600000);
+    syncguard_lock *lock = min_hold_take_lock(p, 30000, 600000);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_lock_dispose(lock);
     assert_true(wait_for_count(&p->extends, 4));
@@ -72,7 +73,7 @@ static void release_that_comes_too_late_removes(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&failures_left, 1000000);
-    syncguard_lock *lock = hold(p, 30000, 300);
+    syncguard_lock *lock = min_hold_take_lock(p, 30000, 300);
     syncguard_status status = syncguard_lock_release(lock, NULL, NULL);
     assert_true(status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
@@ -134,7 +135,7 @@ static void nothing_is_kept_without_a_lock(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&failures_left, 0);
-    syncguard_lock *lock = hold(p, 30000, 600000);
+    syncguard_lock *lock = min_hold_take_lock(p, 30000, 600000);
     sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
     syncguard_lock_dispose(lock);
@@ -162,7 +163,7 @@ static syncguard_status held_for_a_minute(fake_backend *p, syncguard_acquire_op 
     return SYNCGUARD_LOCKED;
 }
 
-static void *wait_in_vain(void *argument)
+static void *min_hold_wait_in_vain(void *argument)
 {
     fake_backend *p = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(3000);
@@ -180,10 +181,10 @@ static void waiters_are_not_woken_to_try(void **state)
     atomic_store(&held, false);
     atomic_store(&tries, 0);
     p->on_acquire = held_for_a_minute;
-    syncguard_lock *lock = hold(p, 60000, 600000);
+    syncguard_lock *lock = min_hold_take_lock(p, 60000, 600000);
     atomic_store(&held, true);
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, p), 0);
+    assert_int_equal(pthread_create(&thread, NULL, min_hold_wait_in_vain, p), 0);
     assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
@@ -225,7 +226,7 @@ static void absent_after_a_lost_reply_wakes(void **state)
     atomic_store(&held, false);
     atomic_store(&tries, 0);
     p->on_acquire = held_for_a_minute;
-    syncguard_lock *lock = hold(p, 60000, 600000);
+    syncguard_lock *lock = min_hold_take_lock(p, 60000, 600000);
     atomic_store(&failures_left, 1);
     atomic_store(&p->on_extend, lost_reply_then_absent);
     atomic_store(&held, true);

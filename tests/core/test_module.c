@@ -31,7 +31,7 @@ static const syncguard_module toy = {SYNCGUARD_ABI, "toy", schemes, open_toy, se
 static const syncguard_module stranger = {SYNCGUARD_ABI + 1, "alien", schemes, open_toy, NULL};
 static const syncguard_module hollow = {SYNCGUARD_ABI, "hollow", schemes, NULL, NULL};
 
-static void refused(const char *url, const char *named)
+static void module_assert_refused(const char *url, const char *named)
 {
     syncguard_backend *backend = (syncguard_backend *)&backend;
     syncguard_error err;
@@ -42,20 +42,20 @@ static void refused(const char *url, const char *named)
     assert_null(strstr(err.message, "secret"));
 }
 
-static void test_refused(void **state)
+static void test_module_refused(void **state)
 {
     (void)state;
-    refused("nosuch://u:secret@h", "nosuch");
-    refused("", "scheme");
-    refused("secret", "scheme");
-    refused("memory:secret", "memory");
-    refused("memory://u:secret@h/", "memory");
-    refused("memory:?tolerance_ms=0", "tolerance_ms");
-    refused("memory:?timeout_ms=1&timeout_ms=2", "timeout_ms");
-    refused("memory:?timeout_ms=secret", "timeout_ms");
-    refused("firestore-x://p", "firestore-x");
+    module_assert_refused("nosuch://u:secret@h", "nosuch");
+    module_assert_refused("", "scheme");
+    module_assert_refused("secret", "scheme");
+    module_assert_refused("memory:secret", "memory");
+    module_assert_refused("memory://u:secret@h/", "memory");
+    module_assert_refused("memory:?tolerance_ms=0", "tolerance_ms");
+    module_assert_refused("memory:?timeout_ms=1&timeout_ms=2", "timeout_ms");
+    module_assert_refused("memory:?timeout_ms=secret", "timeout_ms");
+    module_assert_refused("firestore-x://p", "firestore-x");
     /* Linked statically, nothing is loaded. */
-    refused("redis://u:secret@h", "redis");
+    module_assert_refused("redis://u:secret@h", "redis");
     syncguard_error err;
     assert_int_equal(syncguard_open("memory:", NULL, NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
 }
@@ -80,7 +80,7 @@ static void test_memory(void **state)
     syncguard_close(backend);
 }
 
-static void print(void *context, const char *line)
+static void module_keep_line(void *context, const char *line)
 {
     *(const char **)context = line;
 }
@@ -88,7 +88,7 @@ static void print(void *context, const char *line)
 static void test_register(void **state)
 {
     (void)state;
-    refused("toys:x", "toys");
+    module_assert_refused("toys:x", "toys");
     syncguard_error err;
     assert_int_equal(syncguard_module_register(NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_module_register(&stranger, &err), SYNCGUARD_E_INVALID_ARGUMENT);
@@ -100,7 +100,7 @@ static void test_register(void **state)
     assert_string_equal(opened, "Toys:x");
     syncguard_close(backend);
     const char *line = NULL;
-    assert_int_equal(syncguard_setup("toy:", NULL, print, &line, &err), SYNCGUARD_OK);
+    assert_int_equal(syncguard_setup("toy:", NULL, module_keep_line, &line, &err), SYNCGUARD_OK);
     assert_int_equal(setups, 1);
     assert_string_equal(line, "make toys");
 }
@@ -108,7 +108,7 @@ static void test_register(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_module_refused),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_register),
     };

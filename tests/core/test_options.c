@@ -111,7 +111,7 @@ static void no_size(syncguard_options *o)
 {
     o->size = 0;
 }
-static void nothing(syncguard_options *o)
+static void options_change_nothing(syncguard_options *o)
 {
     (void)o;
 }
@@ -128,7 +128,7 @@ static void test_options(void **state)
     syncguard_options out;
     assert_int_equal(syncguard_options_read(NULL, &out, NULL), SYNCGUARD_OK);
     assert_int_equal(out.timeout_ms, SYNCGUARD_DEFAULT_TIMEOUT_MS);
-    assert_int_equal(read_with(nothing, &out), SYNCGUARD_OK);
+    assert_int_equal(read_with(options_change_nothing, &out), SYNCGUARD_OK);
     assert_int_equal(read_with(no_timeout, &out), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(read_with(long_timeout, &out), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(read_with(bad_dispose, &out), SYNCGUARD_E_INVALID_ARGUMENT);

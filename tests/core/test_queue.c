@@ -26,7 +26,7 @@
 
 static syncguard_error err;
 
-static syncguard_queue *open_queue(syncguard_backend *backend, int max_threads)
+static syncguard_queue *queue_open_on(syncguard_backend *backend, int max_threads)
 {
     syncguard_queue_options options = SYNCGUARD_QUEUE_OPTIONS_INIT;
     syncguard_queue *queue = NULL;
@@ -35,25 +35,26 @@ static syncguard_queue *open_queue(syncguard_backend *backend, int max_threads)
     return queue;
 }
 
-static syncguard_backend *open_memory(void)
+static syncguard_backend *queue_open_memory(void)
 {
     syncguard_backend *backend = NULL;
     assert_int_equal(syncguard_memory_open(NULL, &backend, &err), SYNCGUARD_OK);
     return backend;
 }
 
-static bool readable(const syncguard_queue *queue, int timeout_ms)
+static bool queue_is_readable(const syncguard_queue *queue, int timeout_ms)
 {
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
     return poll(&fd, 1, timeout_ms) == 1;
 }
 
 /* The next completion, which has to be of this kind and status. */
-static syncguard_completion take(syncguard_queue *queue, syncguard_completion_kind kind,
-                                 syncguard_status status)
+static syncguard_completion queue_take_completion(syncguard_queue *queue,
+                                                  syncguard_completion_kind kind,
+                                                  syncguard_status status)
 {
     syncguard_completion done;
-    assert_true(readable(queue, 30000));
+    assert_true(queue_is_readable(queue, 30000));
     assert_true(syncguard_queue_next(queue, &done));
     if (done.status != status)
         print_message("%s\n", done.error.message);
@@ -63,8 +64,8 @@ static syncguard_completion take(syncguard_queue *queue, syncguard_completion_ki
     return done;
 }
 
-static syncguard_request start(syncguard_queue *queue, const char *key,
-                               const syncguard_lock_options *options, void *context)
+static syncguard_request queue_start_acquire(syncguard_queue *queue, const char *key,
+                                             const syncguard_lock_options *options, void *context)
 {
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_acquire_async(queue, key, options, context, &request, &err),
@@ -73,23 +74,25 @@ static syncguard_request start(syncguard_queue *queue, const char *key,
     return request;
 }
 
-static syncguard_lock *get(syncguard_queue *queue, const char *key,
-                           const syncguard_lock_options *options)
+static syncguard_lock *queue_get_lock(syncguard_queue *queue, const char *key,
+                                      const syncguard_lock_options *options)
 {
-    start(queue, key, options, NULL);
-    syncguard_lock *lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+    queue_start_acquire(queue, key, options, NULL);
+    syncguard_lock *lock =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     assert_non_null(lock);
     return lock;
 }
 
-static void release(syncguard_queue *queue, syncguard_lock *lock, syncguard_status status)
+static void queue_release_lock(syncguard_queue *queue, syncguard_lock *lock,
+                               syncguard_status status)
 {
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &err),
                      SYNCGUARD_OK);
-    assert_null(take(queue, SYNCGUARD_COMPLETION_RELEASE, status).lock);
+    assert_null(queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, status).lock);
 }
 
-static bool is_locked(syncguard_backend *backend, const char *key)
+static bool queue_key_is_locked(syncguard_backend *backend, const char *key)
 {
     bool locked = false;
     assert_int_equal(syncguard_is_locked(backend, key, NULL, &locked, &err), SYNCGUARD_OK);
@@ -99,38 +102,39 @@ static bool is_locked(syncguard_backend *backend, const char *key)
 /* What is given back in the background is gone soon. */
 static void assert_free_soon(syncguard_backend *backend, const char *key)
 {
-    for (int i = 0; i < 3000 && is_locked(backend, key); i++)
+    for (int i = 0; i < 3000 && queue_key_is_locked(backend, key); i++)
         sleep_ms(10);
-    assert_false(is_locked(backend, key));
+    assert_false(queue_key_is_locked(backend, key));
 }
 
 /* ---- plain use ---- */
 
-static void pair(void **state)
+static void acquire_extend_release_complete(void **state)
 {
     (void)state;
     int job = 0;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 4);
-    assert_false(readable(queue, 0));
-    syncguard_request request = start(queue, "k", NULL, &job);
-    syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 4);
+    assert_false(queue_is_readable(queue, 0));
+    syncguard_request request = queue_start_acquire(queue, "k", NULL, &job);
+    syncguard_completion done =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     assert_true(done.request == request);
     assert_ptr_equal(done.context, &job);
     assert_true(syncguard_lock_held(done.lock));
     assert_string_equal(syncguard_lock_key(done.lock), "k");
-    assert_true(is_locked(backend, "k"));
-    assert_false(readable(queue, 0));
+    assert_true(queue_key_is_locked(backend, "k"));
+    assert_false(queue_is_readable(queue, 0));
     assert_false(syncguard_queue_next(queue, &done));
     syncguard_lock *lock = done.lock;
     assert_false(syncguard_queue_cancel(queue, request));
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, NULL, &job, &request, &err),
                      SYNCGUARD_OK);
-    done = take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK);
+    done = queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK);
     assert_ptr_equal(done.lock, lock);
     assert_true(done.expires_at_ms == syncguard_lock_expires_at_ms(lock));
-    release(queue, lock, SYNCGUARD_OK);
-    assert_false(is_locked(backend, "k"));
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
+    assert_false(queue_key_is_locked(backend, "k"));
     syncguard_queue_close(queue);
     syncguard_queue_close(NULL);
     syncguard_close(backend);
@@ -139,8 +143,8 @@ static void pair(void **state)
 static void bad_arguments_start_nothing(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_backend *other = open_memory();
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_backend *other = queue_open_memory();
     syncguard_queue_options options = SYNCGUARD_QUEUE_OPTIONS_INIT;
     syncguard_queue *queue = NULL;
     options.max_threads = 0;
@@ -151,7 +155,7 @@ static void bad_arguments_start_nothing(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_queue_open(NULL, NULL, &queue, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(queue);
-    queue = open_queue(backend, 1);
+    queue = queue_open_on(backend, 1);
     assert_int_equal(syncguard_lock_acquire_async(NULL, "k", NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_acquire_async(queue, "", NULL, NULL, NULL, &err),
@@ -168,21 +172,21 @@ static void bad_arguments_start_nothing(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = lock_options.abort_object;
-    syncguard_lock *lock = get(queue, "k", NULL);
+    syncguard_lock *lock = queue_get_lock(queue, "k", NULL);
     assert_int_equal(syncguard_lock_release_async(queue, NULL, NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_release_async(queue, lock, &call, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_extend_async(queue, lock, -1, NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
-    syncguard_queue *second = open_queue(backend, 1);
-    syncguard_queue *foreign = open_queue(other, 1);
+    syncguard_queue *second = queue_open_on(backend, 1);
+    syncguard_queue *foreign = queue_open_on(other, 1);
     assert_int_equal(syncguard_lock_release_async(second, lock, NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_release_async(foreign, lock, NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
-    release(queue, lock, SYNCGUARD_OK);
-    assert_false(readable(queue, 0));
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
+    assert_false(queue_is_readable(queue, 0));
     assert_false(syncguard_queue_cancel(queue, 0));
     assert_false(syncguard_queue_cancel(queue, 4711));
     assert_int_equal(syncguard_queue_fd(NULL), -1);
@@ -201,19 +205,19 @@ static void waiters_get_it_one_after_the_other(void **state)
     (void)state;
     enum { MANY = 200 };
     static int jobs[MANY];
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 4);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 4);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
-    syncguard_lock *lock = get(queue, "k", &options);
+    syncguard_lock *lock = queue_get_lock(queue, "k", &options);
     for (int i = 0; i < MANY; i++)
-        start(queue, "k", &options, &jobs[i]);
+        queue_start_acquire(queue, "k", &options, &jobs[i]);
     for (int i = 0; i < MANY; i++) {
         syncguard_completion done;
         assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &err),
                          SYNCGUARD_OK);
         lock = NULL;
         for (int taken = 0; taken < 2; taken++) {
-            assert_true(readable(queue, 30000));
+            assert_true(queue_is_readable(queue, 30000));
             assert_true(syncguard_queue_next(queue, &done));
             assert_int_equal(done.status, SYNCGUARD_OK);
             if (done.kind == SYNCGUARD_COMPLETION_ACQUIRE) {
@@ -226,7 +230,7 @@ static void waiters_get_it_one_after_the_other(void **state)
     }
     for (int i = 0; i < MANY; i++)
         assert_int_equal(jobs[i], 1);
-    release(queue, lock, SYNCGUARD_OK);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(backend);
 }
@@ -235,25 +239,25 @@ static void waiters_get_it_one_after_the_other(void **state)
 static void blocking_locks_mix_with_the_queue(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 1);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 1);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, &err), SYNCGUARD_OK);
-    start(queue, "k", &options, NULL);
-    assert_false(readable(queue, 50));
+    queue_start_acquire(queue, "k", &options, NULL);
+    assert_false(queue_is_readable(queue, 50));
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 5000, NULL, NULL, NULL, &err),
                      SYNCGUARD_OK);
-    take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK);
     assert_int_equal(syncguard_lock_release(lock, NULL, &err), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
-    lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+    lock = queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     syncguard_lock_dispose(lock);
     assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, &err), SYNCGUARD_OK);
-    release(queue, lock, SYNCGUARD_OK);
-    lock = get(queue, "k", NULL);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
+    lock = queue_get_lock(queue, "k", NULL);
     syncguard_lock_detach(lock);
-    assert_true(is_locked(backend, "k"));
+    assert_true(queue_key_is_locked(backend, "k"));
     syncguard_queue_close(queue);
     syncguard_close(backend);
 }
@@ -263,7 +267,7 @@ static void blocking_locks_mix_with_the_queue(void **state)
 static atomic_bool hangs;
 
 /* A store that hangs until the deadline or abort of the operation. */
-static syncguard_status hang(const syncguard_limits *limits, syncguard_error *error)
+static syncguard_status queue_hang_operation(const syncguard_limits *limits, syncguard_error *error)
 {
     syncguard_status status = SYNCGUARD_OK;
     while (status == SYNCGUARD_OK && atomic_load(&hangs))
@@ -271,34 +275,34 @@ static syncguard_status hang(const syncguard_limits *limits, syncguard_error *er
     return status;
 }
 
-static syncguard_status hang_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                     syncguard_error *error)
+static syncguard_status queue_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                           syncguard_error *error)
 {
-    syncguard_status status = hang(&op->limits, error);
+    syncguard_status status = queue_hang_operation(&op->limits, error);
     op->fence = atomic_fetch_add(&p->fence, 1) + 1;
     return status;
 }
 
-static syncguard_status hang_extend(fake_backend *p, syncguard_extend_op *op,
-                                    syncguard_error *error)
+static syncguard_status queue_hang_extend(fake_backend *p, syncguard_extend_op *op,
+                                          syncguard_error *error)
 {
     (void)p;
-    return hang(&op->limits, error);
+    return queue_hang_operation(&op->limits, error);
 }
 
-static syncguard_status hang_release(fake_backend *p, syncguard_release_op *op,
-                                     syncguard_error *error)
+static syncguard_status queue_hang_release(fake_backend *p, syncguard_release_op *op,
+                                           syncguard_error *error)
 {
     (void)p;
-    return hang(&op->limits, error);
+    return queue_hang_operation(&op->limits, error);
 }
 
 static fake_backend *open_hanging(void)
 {
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = hang_acquire;
-    p->on_release = hang_release;
-    atomic_store(&p->on_extend, hang_extend);
+    p->on_acquire = queue_hang_acquire;
+    p->on_release = queue_hang_release;
+    atomic_store(&p->on_extend, queue_hang_extend);
     atomic_store(&hangs, false);
     return p;
 }
@@ -310,15 +314,15 @@ static void a_hung_store_delays_nothing_beyond_the_deadline(void **state)
     (void)state;
     enum { MANY = 100 };
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock *extended = get(queue, "e", NULL);
-    syncguard_lock *released = get(queue, "r", NULL);
+    syncguard_lock *extended = queue_get_lock(queue, "e", NULL);
+    syncguard_lock *released = queue_get_lock(queue, "r", NULL);
     atomic_store(&hangs, true);
     int64_t begun = syncguard_clock_ns();
     for (int i = 0; i < MANY; i++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(500 + i * 5);
-        start(queue, "k", &options, NULL);
+        queue_start_acquire(queue, "k", &options, NULL);
     }
     call.timeout_ms = 100;
     assert_int_equal(syncguard_lock_extend_async(queue, extended, 60000, &call, NULL, NULL, &err),
@@ -326,16 +330,17 @@ static void a_hung_store_delays_nothing_beyond_the_deadline(void **state)
     call.timeout_ms = 200;
     assert_int_equal(syncguard_lock_release_async(queue, released, &call, NULL, NULL, &err),
                      SYNCGUARD_OK);
-    assert_ptr_equal(take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_NETWORK_TIMEOUT).lock,
-                     extended);
-    take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_ptr_equal(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_NETWORK_TIMEOUT).lock,
+        extended);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_NETWORK_TIMEOUT);
     for (int i = 0; i < MANY; i++) {
-        take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
         assert_true(syncguard_clock_ns() - begun >= (500 + i * 5) * SYNCGUARD_NS_PER_MS);
     }
     assert_true(syncguard_clock_ns() - begun < 3000 * SYNCGUARD_NS_PER_MS);
     atomic_store(&hangs, false);
-    release(queue, extended, SYNCGUARD_OK);
+    queue_release_lock(queue, extended, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -343,22 +348,22 @@ static void a_hung_store_delays_nothing_beyond_the_deadline(void **state)
 static void a_waiting_acquire_ends_in_time(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 1);
-    syncguard_lock *lock = get(queue, "k", NULL);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 1);
+    syncguard_lock *lock = queue_get_lock(queue, "k", NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(100);
-    start(queue, "k", &options, NULL);
-    take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    queue_start_acquire(queue, "k", &options, NULL);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     options = (syncguard_lock_options)SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 0;
-    start(queue, "k", &options, NULL);
-    take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    queue_start_acquire(queue, "k", &options, NULL);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
     options.max_retries = 3;
     options.retry_delay_ms = 5;
-    start(queue, "k", &options, NULL);
-    take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
-    release(queue, lock, SYNCGUARD_OK);
+    queue_start_acquire(queue, "k", &options, NULL);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(backend);
 }
@@ -379,24 +384,25 @@ static void retry_unavailable_counts_as_in_the_blocking_call(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     p->on_acquire = refuse_some;
     options.retry_delay_ms = 2;
     options.retry_unavailable = true;
     atomic_store(&refusals, 5);
-    syncguard_lock *lock = get(queue, "k", &options);
+    syncguard_lock *lock = queue_get_lock(queue, "k", &options);
     assert_int_equal(atomic_load(&p->acquires), 6);
     atomic_store(&refusals, 1000);
-    start(queue, "k", &options, NULL);
+    queue_start_acquire(queue, "k", &options, NULL);
     syncguard_completion done =
-        take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_string_equal(done.error.native, "X1");
     options.retry_unavailable = false;
-    start(queue, "k", &options, NULL);
-    done = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    queue_start_acquire(queue, "k", &options, NULL);
+    done =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_string_equal(done.error.native, "X1");
-    release(queue, lock, SYNCGUARD_OK);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -424,25 +430,25 @@ static void a_waiter_with_nothing_to_try_misses_no_attempt(void **state)
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 60000;
     fake_backend *p = fake_backend_open(&slow);
-    syncguard_queue *queue = open_queue(&p->base, 1);
-    syncguard_lock *lock = get(queue, "held", NULL);
-    p->on_release = hang_release;
+    syncguard_queue *queue = queue_open_on(&p->base, 1);
+    syncguard_lock *lock = queue_get_lock(queue, "held", NULL);
+    p->on_release = queue_hang_release;
     p->on_acquire = locked_for_long;
-    syncguard_request first = start(queue, "k", &options, NULL);
+    syncguard_request first = queue_start_acquire(queue, "k", &options, NULL);
     assert_true(wait_for_count(&p->watched, 1));
-    syncguard_request second = start(queue, "k", &options, NULL);
+    syncguard_request second = queue_start_acquire(queue, "k", &options, NULL);
     assert_true(wait_for_count(&p->acquires, 4));
     atomic_store(&hangs, true);
     assert_int_equal(syncguard_lock_release_async(queue, lock, &call, NULL, NULL, &err),
                      SYNCGUARD_OK);
     assert_true(wait_for_count(&p->releases, 1));
     assert_true(syncguard_queue_cancel(queue, first));
-    take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
-    assert_false(readable(queue, 2500));
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
+    assert_false(queue_is_readable(queue, 2500));
     atomic_store(&hangs, false);
-    take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
     assert_true(syncguard_queue_cancel(queue, second));
-    take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -453,22 +459,23 @@ static void cancel_in_every_state(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 1);
+    syncguard_queue *queue = queue_open_on(&p->base, 1);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
-    syncguard_request granted = start(queue, "g", &options, NULL);
-    assert_true(readable(queue, 30000));
+    syncguard_request granted = queue_start_acquire(queue, "g", &options, NULL);
+    assert_true(queue_is_readable(queue, 30000));
     assert_true(syncguard_queue_cancel(queue, granted)); /* granted, not taken */
     assert_true(syncguard_queue_cancel(queue, granted));
-    assert_null(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).lock);
+    assert_null(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).lock);
     assert_false(syncguard_queue_cancel(queue, granted));
     assert_true(wait_for_count(&p->releases, 1));
-    syncguard_lock *lock = get(queue, "l", &options);
-    syncguard_lock *other = get(queue, "o", &options);
+    syncguard_lock *lock = queue_get_lock(queue, "l", &options);
+    syncguard_lock *other = queue_get_lock(queue, "o", &options);
     atomic_store(&hangs, true);
     int before = atomic_load(&p->acquires);
-    syncguard_request flying = start(queue, "k", &options, NULL);
+    syncguard_request flying = queue_start_acquire(queue, "k", &options, NULL);
     assert_true(wait_for_count(&p->acquires, before + 1));
-    syncguard_request ready = start(queue, "k", &options, NULL);
+    syncguard_request ready = queue_start_acquire(queue, "k", &options, NULL);
     syncguard_request extend = 0;
     syncguard_request behind = 0;
     syncguard_request released = 0;
@@ -479,20 +486,29 @@ static void cancel_in_every_state(void **state)
     assert_int_equal(syncguard_lock_release_async(queue, other, NULL, NULL, &released, &err),
                      SYNCGUARD_OK);
     assert_true(syncguard_queue_cancel(queue, ready));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == ready);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request ==
+        ready);
     assert_true(syncguard_queue_cancel(queue, extend));
-    assert_null(take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED).lock);
+    assert_null(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED).lock);
     assert_true(syncguard_queue_cancel(queue, behind));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == behind);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request ==
+        behind);
     assert_true(syncguard_queue_cancel(queue, flying));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == flying);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request ==
+        flying);
     assert_true(wait_for_count(&p->releases, 3)); /* of `lock` in the background; of `other` */
     assert_true(syncguard_queue_cancel(queue, released)); /* in flight */
-    assert_true(take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == released);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request ==
+        released);
     atomic_store(&hangs, false);
     assert_true(wait_for_count(&p->releases, 4)); /* of `other`, in the background */
-    lock = get(queue, "again", NULL);             /* the abort object of the worker is a new one */
-    release(queue, lock, SYNCGUARD_OK);
+    lock = queue_get_lock(queue, "again", NULL);  /* the abort object of the worker is a new one */
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -500,19 +516,22 @@ static void cancel_in_every_state(void **state)
 static void cancel_while_waiting(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 1);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 1);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
-    syncguard_lock *lock = get(queue, "k", &options);
-    syncguard_request first = start(queue, "k", &options, NULL);
-    syncguard_request second = start(queue, "k", &options, NULL);
-    assert_false(readable(queue, 50));
+    syncguard_lock *lock = queue_get_lock(queue, "k", &options);
+    syncguard_request first = queue_start_acquire(queue, "k", &options, NULL);
+    syncguard_request second = queue_start_acquire(queue, "k", &options, NULL);
+    assert_false(queue_is_readable(queue, 50));
     assert_true(syncguard_queue_cancel(queue, first));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == first);
-    release(queue, lock, SYNCGUARD_OK);
-    syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request ==
+        first);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
+    syncguard_completion done =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     assert_true(done.request == second);
-    release(queue, done.lock, SYNCGUARD_OK);
+    queue_release_lock(queue, done.lock, SYNCGUARD_OK);
     assert_int_equal(syncguard_backend_waited_keys(backend), 0);
     syncguard_queue_close(queue);
     syncguard_close(backend);
@@ -530,22 +549,26 @@ static void cancel_of_a_failure_that_was_not_taken(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 1);
+    syncguard_queue *queue = queue_open_on(&p->base, 1);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(1);
     atomic_store(&hangs, true);
-    syncguard_request late = start(queue, "k", &options, NULL);
-    assert_true(readable(queue, 30000));
+    syncguard_request late = queue_start_acquire(queue, "k", &options, NULL);
+    assert_true(queue_is_readable(queue, 30000));
     assert_true(syncguard_queue_cancel(queue, late));
     assert_true(syncguard_queue_cancel(queue, late));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == late);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request ==
+        late);
     atomic_store(&hangs, false);
     p->on_acquire = refuse_acquire;
-    syncguard_request failed = start(queue, "k", NULL, NULL);
-    assert_true(readable(queue, 30000));
+    syncguard_request failed = queue_start_acquire(queue, "k", NULL, NULL);
+    assert_true(queue_is_readable(queue, 30000));
     assert_true(syncguard_queue_cancel(queue, failed));
-    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == failed);
+    assert_true(
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request ==
+        failed);
     assert_false(syncguard_queue_cancel(queue, failed));
-    assert_false(readable(queue, 0));
+    assert_false(queue_is_readable(queue, 0));
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -582,22 +605,22 @@ static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = held_until;
-    syncguard_queue *queue = open_queue(&p->base, 1);
+    syncguard_queue *queue = queue_open_on(&p->base, 1);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300000);
     options.retry_delay_ms = 120000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     atomic_store(&free_at_ns, syncguard_clock_after(syncguard_clock_ns(), 2000));
     atomic_store(&tries_of_free, 0);
     int first = 1;
-    syncguard_request request = start(queue, "k", &options, &first);
+    syncguard_request request = queue_start_acquire(queue, "k", &options, &first);
     assert_true(wait_for_count(&p->watched, 1));
     int second = 2;
-    start(queue, "k", &options, &second);
+    queue_start_acquire(queue, "k", &options, &second);
     assert_true(wait_for_count(&p->acquires, 3));
     sleep_ms(500); /* both rest */
     atomic_store(&busy_hangs, true);
     int busy = 3;
-    start(queue, "busy", NULL, &busy);
+    queue_start_acquire(queue, "busy", NULL, &busy);
     while (syncguard_clock_ns() < atomic_load(&free_at_ns))
         sleep_ms(10);
     sleep_ms(1500); /* expired, with the tolerance: the first is ready, behind "busy" */
@@ -606,7 +629,7 @@ static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
     atomic_store(&busy_hangs, false);
     for (int left = 3; left > 0; left--) {
         syncguard_completion done;
-        assert_true(readable(queue, 30000));
+        assert_true(queue_is_readable(queue, 30000));
         assert_true(syncguard_queue_next(queue, &done));
         if (done.lock != NULL)
             syncguard_lock_dispose(done.lock);
@@ -621,8 +644,8 @@ static void release_does_not_overtake_an_extend(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 4);
-    syncguard_lock *lock = get(queue, "k", NULL);
+    syncguard_queue *queue = queue_open_on(&p->base, 4);
+    syncguard_lock *lock = queue_get_lock(queue, "k", NULL);
     atomic_store(&hangs, true);
     for (int i = 0; i < 3; i++)
         assert_int_equal(
@@ -638,8 +661,8 @@ static void release_does_not_overtake_an_extend(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     atomic_store(&hangs, false);
     for (int i = 0; i < 3; i++)
-        assert_null(take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK).lock);
-    take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+        assert_null(queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK).lock);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
     assert_int_equal(atomic_load(&p->extends), 3);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
@@ -651,11 +674,11 @@ static void an_abandoned_release_ends_its_extends(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 4);
+    syncguard_queue *queue = queue_open_on(&p->base, 4);
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_request request = 0;
     for (int cancels = 0; cancels < 2; cancels++) {
-        syncguard_lock *lock = get(queue, "k", NULL);
+        syncguard_lock *lock = queue_get_lock(queue, "k", NULL);
         int extends = atomic_load(&p->extends);
         int releases = atomic_load(&p->releases);
         atomic_store(&hangs, true);
@@ -670,10 +693,10 @@ static void an_abandoned_release_ends_its_extends(void **state)
                          SYNCGUARD_OK);
         if (cancels != 0)
             assert_true(syncguard_queue_cancel(queue, request));
-        take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_ABSENT);
-        take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED);
-        take(queue, SYNCGUARD_COMPLETION_RELEASE,
-             cancels != 0 ? SYNCGUARD_E_ABORTED : SYNCGUARD_E_NETWORK_TIMEOUT);
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_ABSENT);
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED);
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_RELEASE,
+                              cancels != 0 ? SYNCGUARD_E_ABORTED : SYNCGUARD_E_NETWORK_TIMEOUT);
         atomic_store(&hangs, false);
         assert_true(wait_for_count(&p->releases, releases + 1));
     }
@@ -692,40 +715,42 @@ static void a_lost_lock_is_one_completion(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 300;
     options.auto_extend = true;
     atomic_store(&p->on_extend, absent_extend);
     int job = 0;
-    syncguard_request request = start(queue, "k", &options, &job);
-    assert_true(readable(queue, 30000));
+    syncguard_request request = queue_start_acquire(queue, "k", &options, &job);
+    assert_true(queue_is_readable(queue, 30000));
     sleep_ms(400); /* lost before the grant was taken */
-    syncguard_lock *lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
-    syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    syncguard_lock *lock =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+    syncguard_completion done =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
     assert_ptr_equal(done.lock, lock);
     assert_ptr_equal(done.context, &job);
     assert_true(done.request == request);
     assert_int_equal(done.lost, SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_queue_cancel(queue, request));
-    assert_false(readable(queue, 200));
-    release(queue, lock, SYNCGUARD_ABSENT);
-    start(queue, "k", &options, &job);
-    lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
-    assert_true(readable(queue, 30000)); /* LOST, withdrawn by the release */
-    release(queue, lock, SYNCGUARD_ABSENT);
-    assert_false(readable(queue, 0));
-    lock = get(queue, "k", &options); /* withdrawn by the blocking calls, too */
-    assert_true(readable(queue, 30000));
+    assert_false(queue_is_readable(queue, 200));
+    queue_release_lock(queue, lock, SYNCGUARD_ABSENT);
+    queue_start_acquire(queue, "k", &options, &job);
+    lock = queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+    assert_true(queue_is_readable(queue, 30000)); /* LOST, withdrawn by the release */
+    queue_release_lock(queue, lock, SYNCGUARD_ABSENT);
+    assert_false(queue_is_readable(queue, 0));
+    lock = queue_get_lock(queue, "k", &options); /* withdrawn by the blocking calls, too */
+    assert_true(queue_is_readable(queue, 30000));
     syncguard_lock_dispose(lock);
-    assert_false(readable(queue, 0));
+    assert_false(queue_is_readable(queue, 0));
     options.ttl_ms = 60000;
-    lock = get(queue, "k", &options);
+    lock = queue_get_lock(queue, "k", &options);
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, NULL, NULL, NULL, &err),
                      SYNCGUARD_OK);
-    take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_ABSENT);
-    take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
-    release(queue, lock, SYNCGUARD_ABSENT);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_ABSENT);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    queue_release_lock(queue, lock, SYNCGUARD_ABSENT);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -735,7 +760,7 @@ static void a_loss_does_not_wait_for_a_hung_extend(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     options.ttl_ms = 1000;
@@ -743,16 +768,17 @@ static void a_loss_does_not_wait_for_a_hung_extend(void **state)
     call.timeout_ms = 60000;
     atomic_store(&hangs, true);
     p->on_acquire = NULL;
-    syncguard_lock *lock = get(queue, "k", &options);
+    syncguard_lock *lock = queue_get_lock(queue, "k", &options);
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, &call, NULL, &request, &err),
                      SYNCGUARD_OK);
-    syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    syncguard_completion done =
+        queue_take_completion(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
     assert_int_equal(done.lost, SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(syncguard_queue_cancel(queue, request));
-    take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED);
+    queue_take_completion(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED);
     atomic_store(&hangs, false);
-    release(queue, lock, SYNCGUARD_OK);
+    queue_release_lock(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
 }
@@ -765,11 +791,11 @@ static syncguard_lock *fill_queue(fake_backend *p, syncguard_queue *queue)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
     options.auto_extend = true;
-    syncguard_lock *held = get(queue, "held", &options);
-    syncguard_lock *extending = get(queue, "extending", &options);
-    syncguard_lock *releasing = get(queue, "releasing", &options);
-    start(queue, "granted", &options, NULL);
-    assert_true(readable(queue, 30000));
+    syncguard_lock *held = queue_get_lock(queue, "held", &options);
+    syncguard_lock *extending = queue_get_lock(queue, "extending", &options);
+    syncguard_lock *releasing = queue_get_lock(queue, "releasing", &options);
+    queue_start_acquire(queue, "granted", &options, NULL);
+    assert_true(queue_is_readable(queue, 30000));
     atomic_store(&hangs, true);
     int before = atomic_load(&p->extends);
     assert_int_equal(syncguard_lock_extend_async(queue, extending, 60000, NULL, NULL, NULL, &err),
@@ -782,7 +808,7 @@ static syncguard_lock *fill_queue(fake_backend *p, syncguard_queue *queue)
     assert_int_equal(syncguard_lock_release_async(queue, releasing, NULL, NULL, NULL, &err),
                      SYNCGUARD_OK);
     for (int i = 0; i < 8; i++)
-        start(queue, "k", &options, NULL);
+        queue_start_acquire(queue, "k", &options, NULL);
     return held;
 }
 
@@ -790,7 +816,7 @@ static void close_with_requests_in_every_state(void **state)
 {
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock *held = fill_queue(p, queue);
     int64_t begun = syncguard_clock_ns();
     syncguard_queue_close(queue);
@@ -806,21 +832,21 @@ static void close_with_requests_in_every_state(void **state)
 static void close_frees_waiters(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 4);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 4);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
-    syncguard_lock *lock = get(queue, "k", &options);
+    syncguard_lock *lock = queue_get_lock(queue, "k", &options);
     for (int i = 0; i < 100; i++)
-        start(queue, "k", &options, NULL);
-    start(queue, "granted", &options, NULL);
-    assert_true(readable(queue, 30000));
+        queue_start_acquire(queue, "k", &options, NULL);
+    queue_start_acquire(queue, "granted", &options, NULL);
+    assert_true(queue_is_readable(queue, 30000));
     syncguard_close(backend); /* the queue and the lock keep it open */
     sg_backend_ref(backend);
     syncguard_queue_close(queue);
     assert_int_equal(syncguard_backend_waited_keys(backend), 0);
     assert_free_soon(backend, "granted");
     syncguard_lock_dispose(lock);
-    assert_false(is_locked(backend, "k"));
+    assert_false(queue_key_is_locked(backend, "k"));
     syncguard_close(backend);
 }
 
@@ -830,7 +856,7 @@ static void in_a_forked_child_the_queue_is_empty(void **state)
         return; /* what the parent's workers had in hand is lost in a child by nature */
     (void)state;
     fake_backend *p = open_hanging();
-    syncguard_queue *queue = open_queue(&p->base, 2);
+    syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock *held = fill_queue(p, queue);
     fflush(NULL);
     pid_t child = fork();
@@ -851,7 +877,7 @@ static void in_a_forked_child_the_queue_is_empty(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    assert_true(readable(queue, 0));
+    assert_true(queue_is_readable(queue, 0));
     syncguard_queue_close(queue);
     atomic_store(&hangs, false);
     syncguard_lock_dispose(held);
@@ -867,13 +893,13 @@ typedef struct taker {
 } taker;
 
 /* Takes completions; releases what was granted. */
-static void *take_and_release(void *argument)
+static void *queue_taker_run(void *argument)
 {
     taker *mine = argument;
     syncguard_completion done;
     while (atomic_load(mine->left) > 0) {
         if (!syncguard_queue_next(mine->queue, &done)) {
-            (void)readable(mine->queue, 10);
+            (void)queue_is_readable(mine->queue, 10);
             continue;
         }
         if (done.status != SYNCGUARD_OK) {
@@ -896,16 +922,16 @@ static void several_threads_take_completions(void **state)
     pthread_t threads[TAKERS];
     taker takers[TAKERS];
     char key[16];
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queue = open_queue(backend, 4);
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queue = queue_open_on(backend, 4);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     for (int i = 0; i < TAKERS; i++) {
         takers[i] = (taker){queue, &left, 0};
-        assert_int_equal(pthread_create(&threads[i], NULL, take_and_release, &takers[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, queue_taker_run, &takers[i]), 0);
     }
     for (int i = 0; i < ROUNDS; i++) {
         snprintf(key, sizeof key, "k%d", i % 7);
-        start(queue, key, &options, NULL);
+        queue_start_acquire(queue, key, &options, NULL);
     }
     for (int i = 0; i < TAKERS; i++) {
         pthread_join(threads[i], NULL);
@@ -917,7 +943,7 @@ static void several_threads_take_completions(void **state)
 
 enum { DISPOSED = 8 };
 
-static void *dispose_all(void *argument)
+static void *queue_dispose_locks(void *argument)
 {
     syncguard_lock **locks = argument;
     for (int i = 0; i < DISPOSED; i++)
@@ -932,16 +958,16 @@ static void dispose_meets_close(void **state)
     syncguard_lock *locks[DISPOSED];
     pthread_t thread;
     char key[16];
-    syncguard_backend *backend = open_memory();
+    syncguard_backend *backend = queue_open_memory();
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     options.auto_extend = true;
     for (int round = 0; round < 50; round++) {
-        syncguard_queue *queue = open_queue(backend, 1);
+        syncguard_queue *queue = queue_open_on(backend, 1);
         for (int i = 0; i < DISPOSED; i++) {
             snprintf(key, sizeof key, "k%d", i);
-            locks[i] = get(queue, key, &options);
+            locks[i] = queue_get_lock(queue, key, &options);
         }
-        assert_int_equal(pthread_create(&thread, NULL, dispose_all, locks), 0);
+        assert_int_equal(pthread_create(&thread, NULL, queue_dispose_locks, locks), 0);
         syncguard_queue_close(queue);
         pthread_join(thread, NULL);
     }
@@ -952,19 +978,19 @@ static void dispose_meets_close(void **state)
 static void two_queues_on_one_backend(void **state)
 {
     (void)state;
-    syncguard_backend *backend = open_memory();
-    syncguard_queue *queues[2] = {open_queue(backend, 1), open_queue(backend, 2)};
+    syncguard_backend *backend = queue_open_memory();
+    syncguard_queue *queues[2] = {queue_open_on(backend, 1), queue_open_on(backend, 2)};
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
-    syncguard_lock *lock = get(queues[0], "k", &options);
+    syncguard_lock *lock = queue_get_lock(queues[0], "k", &options);
     for (int i = 0; i < 500; i++) {
         syncguard_queue *from = queues[i % 2];
         syncguard_queue *to = queues[1 - i % 2];
-        start(to, "k", &options, NULL);
-        release(from, lock, SYNCGUARD_OK);
-        lock = take(to, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+        queue_start_acquire(to, "k", &options, NULL);
+        queue_release_lock(from, lock, SYNCGUARD_OK);
+        lock = queue_take_completion(to, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     }
     syncguard_queue_close(queues[1]);
-    release(queues[0], lock, SYNCGUARD_OK);
+    queue_release_lock(queues[0], lock, SYNCGUARD_OK);
     syncguard_queue_close(queues[0]);
     syncguard_close(backend);
 }
@@ -972,7 +998,7 @@ static void two_queues_on_one_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pair),
+        cmocka_unit_test(acquire_extend_release_complete),
         cmocka_unit_test(bad_arguments_start_nothing),
         cmocka_unit_test(waiters_get_it_one_after_the_other),
         cmocka_unit_test(blocking_locks_mix_with_the_queue),

@@ -25,8 +25,8 @@ static syncguard_queue *queue;
 static syncguard_lock *locks[WIDTH];
 static syncguard_lock *held[4 * WIDTH]; /* by this test, until the end; NULL: a free place */
 
-static syncguard_status hang(atomic_bool *flag, const syncguard_limits *limits,
-                             syncguard_error *error)
+static syncguard_status batch_hang_operation(atomic_bool *flag, const syncguard_limits *limits,
+                                             syncguard_error *error)
 {
     syncguard_status status = SYNCGUARD_OK;
     while (status == SYNCGUARD_OK && atomic_load(flag))
@@ -39,17 +39,17 @@ static syncguard_status on_acquire(fake_backend *p, syncguard_acquire_op *op,
 {
     (void)p;
     if (strcmp(op->key, "gate") == 0)
-        return hang(&gate_closed, &op->limits, error);
+        return batch_hang_operation(&gate_closed, &op->limits, error);
     if (strcmp(op->key, "down") == 0)
         return syncguard_fail(error, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
-    return hang(&hangs, &op->limits, error);
+    return batch_hang_operation(&hangs, &op->limits, error);
 }
 
 static syncguard_status on_release(fake_backend *p, syncguard_release_op *op,
                                    syncguard_error *error)
 {
     (void)p;
-    return hang(&hangs, &op->limits, error);
+    return batch_hang_operation(&hangs, &op->limits, error);
 }
 
 static int open_all(void **state)
@@ -75,7 +75,7 @@ static void replace_held(const syncguard_lock *old, syncguard_lock *lock)
     held[i] = lock;
 }
 
-static void dispose(syncguard_lock *lock)
+static void batch_dispose_lock(syncguard_lock *lock)
 {
     replace_held(lock, NULL);
     syncguard_lock_dispose(lock);
@@ -94,7 +94,8 @@ static int close_all(void **state)
     return 0;
 }
 
-static syncguard_completion take(syncguard_completion_kind kind, syncguard_status status)
+static syncguard_completion batch_take_completion(syncguard_completion_kind kind,
+                                                  syncguard_status status)
 {
     syncguard_completion done;
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
@@ -110,7 +111,7 @@ static syncguard_completion take(syncguard_completion_kind kind, syncguard_statu
     return done;
 }
 
-static syncguard_request start(const char *key, const syncguard_lock_options *options)
+static syncguard_request batch_start_acquire(const char *key, const syncguard_lock_options *options)
 {
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_acquire_async(queue, key, options, NULL, &request, &err),
@@ -118,7 +119,7 @@ static syncguard_request start(const char *key, const syncguard_lock_options *op
     return request;
 }
 
-static syncguard_request start_release(syncguard_lock *lock)
+static syncguard_request batch_start_release(syncguard_lock *lock)
 {
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, &request, &err),
@@ -131,7 +132,7 @@ static void close_gate(void)
 {
     int before = atomic_load(&fake->acquires);
     atomic_store(&gate_closed, true);
-    start("gate", NULL);
+    batch_start_acquire("gate", NULL);
     assert_true(wait_for_count(&fake->acquires, before + 1));
 }
 
@@ -140,7 +141,7 @@ static void open_gate(void)
 {
     int before = atomic_load(&fake->many_batches);
     atomic_store(&gate_closed, false);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     assert_true(wait_for_count(&fake->many_batches, before + 1));
 }
 
@@ -150,11 +151,11 @@ static void acquire_width(void)
     close_gate();
     for (int i = 0; i < WIDTH; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        start(key, NULL);
+        batch_start_acquire(key, NULL);
     }
     open_gate();
     for (int i = 0; i < WIDTH; i++)
-        locks[i] = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+        locks[i] = batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
 }
 
 static void ready_requests_share_a_round_trip(void **state)
@@ -164,28 +165,28 @@ static void ready_requests_share_a_round_trip(void **state)
     assert_int_equal(atomic_load(&fake->many_largest), WIDTH);
     close_gate();
     for (int i = 0; i < WIDTH; i++)
-        start_release(locks[i]);
-    start("k", NULL);
+        batch_start_release(locks[i]);
+    batch_start_acquire("k", NULL);
     open_gate();
     for (int i = 0; i < WIDTH; i++)
-        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+        batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     assert_int_equal(atomic_load(&fake->many_largest), WIDTH + 1);
     assert_int_equal(atomic_load(&fake->many_batches), 2);
     assert_int_equal(atomic_load(&fake->releases), WIDTH);
 }
 
-static void each_has_its_own_outcome(void **state)
+static void batched_requests_have_own_outcomes(void **state)
 {
     (void)state;
     close_gate();
-    start("a", NULL);
-    start("down", NULL);
-    start("b", NULL);
+    batch_start_acquire("a", NULL);
+    batch_start_acquire("down", NULL);
+    batch_start_acquire("b", NULL);
     open_gate();
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
 }
 
 /* What renews the locks cannot be started. Nothing is sent for them, and they are taken and freed
@@ -202,16 +203,17 @@ static void those_that_cannot_begin_fail_alone(void **state)
     for (int round = 0; round < 200; round++) {
         close_gate();
         for (int i = 1; i < WIDTH; i++)
-            start("k", &renewed);
-        start("last", NULL);
+            batch_start_acquire("k", &renewed);
+        batch_start_acquire("last", NULL);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
         atomic_store(&gate_closed, false);
-        syncguard_lock *first = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+        syncguard_lock *first =
+            batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
         for (int i = 1; i < WIDTH; i++)
-            take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_RATE_LIMITED);
+            batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_RATE_LIMITED);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-        dispose(first);
-        dispose(take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock);
+        batch_dispose_lock(first);
+        batch_dispose_lock(batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock);
     }
     assert_int_equal(atomic_load(&fake->many_largest), 1);
 }
@@ -221,21 +223,22 @@ static void a_cancelled_acquire_completes_at_once(void **state)
 {
     (void)state;
     close_gate();
-    start("a", NULL);
-    syncguard_request request = start("b", NULL);
-    start("c", NULL);
+    batch_start_acquire("a", NULL);
+    syncguard_request request = batch_start_acquire("b", NULL);
+    batch_start_acquire("c", NULL);
     atomic_store(&hangs, true);
     open_gate();
     assert_true(syncguard_queue_cancel(queue, request));
     assert_true(syncguard_queue_cancel(queue, request));
-    syncguard_completion done = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
+    syncguard_completion done =
+        batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
     assert_true(done.request == request);
     assert_null(done.lock);
     assert_false(syncguard_queue_cancel(queue, request));
     assert_int_equal(atomic_load(&fake->releases), 0);
     atomic_store(&hangs, false);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     assert_true(wait_for_count(&fake->releases, 1)); /* the grant is given back */
 }
 
@@ -244,14 +247,15 @@ static void a_cancelled_release_completes_at_once(void **state)
     (void)state;
     acquire_width();
     close_gate();
-    syncguard_request request = start_release(locks[0]);
-    start_release(locks[1]);
+    syncguard_request request = batch_start_release(locks[0]);
+    batch_start_release(locks[1]);
     atomic_store(&hangs, true);
     open_gate();
     assert_true(syncguard_queue_cancel(queue, request));
-    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == request);
+    assert_true(batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request ==
+                request);
     atomic_store(&hangs, false);
-    take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
     assert_int_equal(atomic_load(&fake->releases), 2);
 }
 
@@ -264,14 +268,14 @@ static void a_hung_batch_ends_in_time(void **state)
     close_gate();
     int64_t begun = syncguard_clock_ns();
     for (int i = 0; i < WIDTH; i++)
-        start("k", &options);
-    start("e", &earlier);
+        batch_start_acquire("k", &options);
+    batch_start_acquire("e", &earlier);
     atomic_store(&hangs, true);
     open_gate();
-    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     int64_t first_ns = syncguard_clock_ns() - begun;
     for (int i = 0; i < WIDTH; i++)
-        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+        batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     int64_t last_ns = syncguard_clock_ns() - begun;
     assert_true(first_ns >= 200 * SYNCGUARD_NS_PER_MS && first_ns < last_ns);
     assert_in_range(last_ns / SYNCGUARD_NS_PER_MS, 400, 1500);
@@ -285,12 +289,12 @@ static void a_release_that_has_to_wait_holds_up_nobody(void **state)
     close_gate();
     assert_true(sg_lock_try_claim(locks[0]));
     for (int i = 0; i < WIDTH; i++)
-        start_release(locks[i]);
+        batch_start_release(locks[i]);
     open_gate();
     for (int i = 1; i < WIDTH; i++)
-        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+        batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
     sg_lock_unclaim(locks[0]);
-    take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
 }
 
 /* Renewals have the claims of two of them; the other one is done all the same. */
@@ -303,17 +307,19 @@ static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
     assert_true(sg_lock_try_claim(locks[1]));
     syncguard_request requests[WIDTH];
     for (int i = 0; i < WIDTH; i++)
-        requests[i] = start_release(locks[i]);
+        requests[i] = batch_start_release(locks[i]);
     open_gate();
     for (int i = 2; i < WIDTH; i++)
-        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+        batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
     sleep_ms(50);
     assert_true(syncguard_queue_cancel(queue, requests[0]));
     sg_lock_unclaim(locks[0]);
-    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == requests[0]);
+    assert_true(batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request ==
+                requests[0]);
     sleep_ms(50);
     sg_lock_unclaim(locks[1]);
-    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK).request == requests[1]);
+    assert_true(batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK).request ==
+                requests[1]);
 }
 
 static void close_ends_a_hung_batch(void **state)
@@ -322,7 +328,7 @@ static void close_ends_a_hung_batch(void **state)
         syncguard_request requests[WIDTH];
         close_gate();
         for (int i = 0; i < WIDTH; i++)
-            requests[i] = start("k", NULL);
+            requests[i] = batch_start_acquire("k", NULL);
         atomic_store(&hangs, true);
         open_gate();
         for (int i = 0; i < WIDTH && cancelled != 0; i++)
@@ -342,7 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(ready_requests_share_a_round_trip),
-        TEST(each_has_its_own_outcome),
+        TEST(batched_requests_have_own_outcomes),
         TEST(those_that_cannot_begin_fail_alone),
         TEST(a_cancelled_acquire_completes_at_once),
         TEST(a_cancelled_release_completes_at_once),

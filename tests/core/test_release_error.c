@@ -20,7 +20,8 @@
 
 #define KEY "s3cret-key"
 
-static syncguard_status refuse(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status release_error_refuse_release(fake_backend *p, syncguard_release_op *op,
+                                                     syncguard_error *err)
 {
     (void)p;
     (void)op;
@@ -35,8 +36,8 @@ typedef struct told {
     char source[16];
 } told;
 
-static void note(void *context, const syncguard_error *error, const char *key, const char *lock_id,
-                 const char *source)
+static void release_error_note_report(void *context, const syncguard_error *error, const char *key,
+                                      const char *lock_id, const char *source)
 {
     told *into = context;
     into->calls++;
@@ -58,12 +59,12 @@ static fake_backend *open_refusing(told *backend_level)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 50; /* closing need not wait for the background */
     if (backend_level != NULL) {
-        options.on_release_error = note;
+        options.on_release_error = release_error_note_report;
         options.on_release_error_context = backend_level;
     }
     fake_backend *p = fake_backend_open(&options);
     assert_non_null(p);
-    p->on_release = refuse;
+    p->on_release = release_error_refuse_release;
     return p;
 }
 
@@ -71,7 +72,7 @@ static void dispose_one(fake_backend *p, told *lock_level, char id[SYNCGUARD_LOC
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     if (lock_level != NULL) {
-        options.on_release_error = note;
+        options.on_release_error = release_error_note_report;
         options.on_release_error_context = lock_level;
     }
     syncguard_lock *lock = NULL;
@@ -106,7 +107,7 @@ static void both_levels_are_told_of_their_own(void **state)
     assert_int_equal(backend_level.calls, 2);
     assert_string_equal(backend_level.source, "helper");
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.on_release_error = note;
+    options.on_release_error = release_error_note_report;
     options.on_release_error_context = &lock_level;
     assert_int_equal(
         syncguard_with_lock(&p->base, KEY, &options, nothing_to_do, NULL, &result, NULL),
@@ -117,7 +118,8 @@ static void both_levels_are_told_of_their_own(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status hang(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status release_error_hang(fake_backend *p, syncguard_release_op *op,
+                                           syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
@@ -130,7 +132,7 @@ static void dispose_timeout_is_reported(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 200;
     fake_backend *p = fake_backend_open(&options);
-    p->on_release = hang;
+    p->on_release = release_error_hang;
     told seen = {0};
     char id[SYNCGUARD_LOCK_ID_SIZE];
     dispose_one(p, &seen, id);

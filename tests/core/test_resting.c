@@ -22,7 +22,8 @@ static atomic_llong armed_ms;
 static atomic_llong remaining_ms;
 static atomic_int break_tries; /* as many fail */
 
-static syncguard_status one_lock(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status resting_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                               syncguard_error *err)
 {
     (void)p;
     if (op->watch && atomic_load(&break_tries) > 0 && atomic_fetch_sub(&break_tries, 1) > 0)
@@ -37,7 +38,7 @@ static syncguard_status one_lock(fake_backend *p, syncguard_acquire_op *op, sync
 static fake_backend *open_held(void)
 {
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = one_lock;
+    p->on_acquire = resting_answer_acquire;
     atomic_store(&held, true);
     atomic_store(&armed_ms, LONG_MS);
     atomic_store(&remaining_ms, 600000);
@@ -57,7 +58,7 @@ typedef struct worker {
     int64_t done_ns;
 } worker;
 
-static void *take(void *argument)
+static void *resting_worker_acquire(void *argument)
 {
     worker *w = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -75,12 +76,12 @@ static void *take(void *argument)
 }
 
 /* Returns when it has been seen waiting. */
-static void start(worker *w, fake_backend *p)
+static void resting_start_worker(worker *w, fake_backend *p)
 {
     int before = atomic_load(&p->acquires);
     w->p = p;
     w->timeout_ms = w->timeout_ms == 0 ? 100000 : w->timeout_ms;
-    assert_int_equal(pthread_create(&w->thread, NULL, take, w), 0);
+    assert_int_equal(pthread_create(&w->thread, NULL, resting_worker_acquire, w), 0);
     assert_true(wait_for_count(&p->acquires, before + 1));
     sleep_ms(100);
 }
@@ -92,7 +93,7 @@ static void granted_soon(worker *w, int64_t since_ns)
     assert_true(w->done_ns - since_ns < SOON_MS * SYNCGUARD_NS_PER_MS);
 }
 
-static void drop(worker *w)
+static void resting_detach_lock(worker *w)
 {
     syncguard_lock_detach(w->lock);
     w->lock = NULL;
@@ -102,7 +103,8 @@ static void drop(worker *w)
 
 static atomic_int tries[3];
 /* "a" is armed and dies at a known time, "c" likewise, of "u" nobody knows when. */
-static syncguard_status count_tries(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status resting_count_tries(fake_backend *p, syncguard_acquire_op *op,
+                                            syncguard_error *err)
 {
     (void)p, (void)err;
     atomic_fetch_add(&tries[op->key[0] == 'a' ? 0 : op->key[0] == 'c' ? 1 : 2], 1);
@@ -143,11 +145,11 @@ static void *poll_for_a_while(void *argument)
 
 /* After 7.9 s: 8 tries of who rests (two, and at 125, 375, 875, 1875, 3875, 7875 ms), 14 of who
  * polls. */
-static void only_who_can_rely_on_reports_rests(void **state)
+static void resting_requires_reliable_reports(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = count_tries;
+    p->on_acquire = resting_count_tries;
     poller pollers[3] = {{.p = p, .key = "a", .max_retries = SYNCGUARD_RETRY_FOREVER},
                          {.p = p, .key = "c", .max_retries = 1000},
                          {.p = p, .key = "u", .max_retries = SYNCGUARD_RETRY_FOREVER}};
@@ -169,7 +171,7 @@ static void arming_that_runs_out_is_renewed(void **state)
     fake_backend *p = open_held();
     worker one = {.timeout_ms = 4000};
     atomic_store(&armed_ms, 500);
-    start(&one, p);
+    resting_start_worker(&one, p);
     pthread_join(one.thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_in_range(atomic_load(&p->acquires), 5, 10);
@@ -183,8 +185,8 @@ static void the_first_polls_after_a_failed_try(void **state)
     (void)state;
     fake_backend *p = open_held();
     worker one = {0}, other = {0};
-    start(&one, p);
-    start(&other, p);
+    resting_start_worker(&one, p);
+    resting_start_worker(&other, p);
     int before = atomic_load(&p->acquires);
     atomic_store(&break_tries, 1);
     syncguard_backend_notifications_lost(&p->base);
@@ -196,8 +198,8 @@ static void the_first_polls_after_a_failed_try(void **state)
     atomic_store(&held, false);
     granted_soon(&one, begun);
     granted_soon(&other, begun);
-    drop(&one);
-    drop(&other);
+    resting_detach_lock(&one);
+    resting_detach_lock(&other);
     syncguard_close(&p->base);
 }
 
@@ -208,10 +210,10 @@ static void a_slow_poller_is_not_left_alone(void **state)
     fake_backend *p = open_held();
     worker one = {.backoff = SYNCGUARD_BACKOFF_FIXED};
     atomic_store(&armed_ms, 0);
-    start(&one, p);
+    resting_start_worker(&one, p);
     atomic_store(&held, false); /* nobody reports it */
     granted_soon(&one, syncguard_clock_ns());
-    drop(&one);
+    resting_detach_lock(&one);
     syncguard_close(&p->base);
 }
 
@@ -221,8 +223,8 @@ static void the_others_poll_when_the_one_that_knew_leaves(void **state)
     (void)state;
     fake_backend *p = open_held();
     worker one = {0}, leaving = {.timeout_ms = 1500};
-    start(&leaving, p);
-    start(&one, p);
+    resting_start_worker(&leaving, p);
+    resting_start_worker(&one, p);
     atomic_store(&armed_ms, 0);
     int before = atomic_load(&p->acquires);
     syncguard_backend_key_changed(&p->base, "k", 1);
@@ -230,26 +232,26 @@ static void the_others_poll_when_the_one_that_knew_leaves(void **state)
     pthread_join(leaving.thread, NULL);
     atomic_store(&held, false);
     granted_soon(&one, syncguard_clock_ns());
-    drop(&one);
+    resting_detach_lock(&one);
     syncguard_close(&p->base);
 }
 
 /* Released with another handle, while the key is not armed. */
-static void the_first_looks_again_after_a_grant(void **state)
+static void first_waiter_polls_after_a_grant(void **state)
 {
     (void)state;
     fake_backend *p = open_held();
     worker one = {0}, other = {0};
-    start(&one, p);
-    start(&other, p);
+    resting_start_worker(&one, p);
+    resting_start_worker(&other, p);
     atomic_store(&held, false);
     int64_t begun = syncguard_clock_ns();
     syncguard_backend_key_changed(&p->base, "k", 1);
     granted_soon(&one, begun);
     atomic_store(&held, false);
     granted_soon(&other, syncguard_clock_ns());
-    drop(&one);
-    drop(&other);
+    resting_detach_lock(&one);
+    resting_detach_lock(&other);
     syncguard_close(&p->base);
 }
 
@@ -267,21 +269,21 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     worker blocked = {.on_wait = block_here, .on_wait_context = &gate}, one = {0};
     pthread_mutex_lock(&gate);
-    start(&blocked, p);
-    start(&one, p);
+    resting_start_worker(&blocked, p);
+    resting_start_worker(&one, p);
     atomic_store(&held, false);
     int64_t begun = syncguard_clock_ns();
     syncguard_backend_key_changed(&p->base, "k", 1);
     granted_soon(&one, begun);
-    drop(&one);
+    resting_detach_lock(&one);
 
     /* Nor from watching the time. */
     atomic_store(&remaining_ms, 500);
     worker other = {0};
-    start(&other, p);
+    resting_start_worker(&other, p);
     atomic_store(&held, false);
     granted_soon(&other, syncguard_clock_ns());
-    drop(&other);
+    resting_detach_lock(&other);
 
     /* What happens while all are in callbacks is not forgotten. */
     atomic_store(&remaining_ms, 600000);
@@ -291,7 +293,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     begun = syncguard_clock_ns();
     pthread_mutex_unlock(&gate);
     granted_soon(&blocked, begun);
-    drop(&blocked);
+    resting_detach_lock(&blocked);
     syncguard_close(&p->base);
 }
 
@@ -406,12 +408,12 @@ static void many_keys_share_a_rate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_who_can_rely_on_reports_rests),
+        cmocka_unit_test(resting_requires_reliable_reports),
         cmocka_unit_test(arming_that_runs_out_is_renewed),
         cmocka_unit_test(the_first_polls_after_a_failed_try),
         cmocka_unit_test(a_slow_poller_is_not_left_alone),
         cmocka_unit_test(the_others_poll_when_the_one_that_knew_leaves),
-        cmocka_unit_test(the_first_looks_again_after_a_grant),
+        cmocka_unit_test(first_waiter_polls_after_a_grant),
         cmocka_unit_test(a_callback_that_blocks_keeps_nobody_waiting),
         cmocka_unit_test(no_wake_up_is_lost_in_a_crowd),
         cmocka_unit_test(many_keys_share_a_rate),

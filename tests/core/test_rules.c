@@ -3,7 +3,7 @@
 
 #include "syncguard/sys/names.h"
 
-static syncguard_status check_key(const char *key)
+static syncguard_status rules_normalise_key(const char *key)
 {
     char out[SYNCGUARD_KEY_SIZE];
     size_t length = 99;
@@ -38,9 +38,9 @@ static void test_key_bad_utf8(void **state)
         "\xC3\x28",
     };
     (void)state;
-    assert_int_equal(check_key(NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalise_key(NULL), SYNCGUARD_E_INVALID_ARGUMENT);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(check_key(bad[i]), SYNCGUARD_E_INVALID_ARGUMENT);
+        assert_int_equal(rules_normalise_key(bad[i]), SYNCGUARD_E_INVALID_ARGUMENT);
     char hash[SYNCGUARD_HASH_SIZE] = "x";
     assert_false(syncguard_hash(bad[1], hash));
     assert_string_equal(hash, "");
@@ -55,14 +55,14 @@ static void test_key_huge(void **state)
     assert_non_null(huge);
     /* Without an end: reading on would leave the block. */
     memset(huge, 'k', SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
-    assert_int_equal(check_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     huge[SYNCGUARD_MAX_RAW_KEY_BYTES] = '\0';
-    assert_int_equal(check_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     huge[512] = '\0';
-    assert_int_equal(check_key(huge), SYNCGUARD_OK);
+    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_OK);
     huge[512] = 'k';
     huge[513] = '\0';
-    assert_int_equal(check_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     free(huge);
 }
 
@@ -124,7 +124,7 @@ static void test_fence_valid(void **state)
 }
 
 /* I-ACQ-05 */
-static void test_expiry(void **state)
+static void test_rules_expiry(void **state)
 {
     (void)state;
     const int64_t now = INT64_C(1700000000000);
@@ -180,7 +180,7 @@ static void test_names_differ(void **state)
     assert_string_not_equal(fence[0], base[0]);
 }
 
-static void test_name_room(void **state)
+static void test_name_buffer_size(void **state)
 {
     char *text = malloc(4001);
     (void)state;
@@ -247,12 +247,18 @@ static void test_fnv1a(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_key_bad_utf8),  cmocka_unit_test(test_key_huge),
-        cmocka_unit_test(test_nfc_bounds),    cmocka_unit_test(test_fence_next),
-        cmocka_unit_test(test_fence_valid),   cmocka_unit_test(test_expiry),
-        cmocka_unit_test(test_live_extremes), cmocka_unit_test(test_names_differ),
-        cmocka_unit_test(test_name_room),     cmocka_unit_test(test_name_hash),
-        cmocka_unit_test(test_fence_parse),   cmocka_unit_test(test_remaining),
+        cmocka_unit_test(test_key_bad_utf8),
+        cmocka_unit_test(test_key_huge),
+        cmocka_unit_test(test_nfc_bounds),
+        cmocka_unit_test(test_fence_next),
+        cmocka_unit_test(test_fence_valid),
+        cmocka_unit_test(test_rules_expiry),
+        cmocka_unit_test(test_live_extremes),
+        cmocka_unit_test(test_names_differ),
+        cmocka_unit_test(test_name_buffer_size),
+        cmocka_unit_test(test_name_hash),
+        cmocka_unit_test(test_fence_parse),
+        cmocka_unit_test(test_remaining),
         cmocka_unit_test(test_fnv1a),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static atomic_bool hung;
 static atomic_int held;
 static int64_t b_free_ns; /* then b is granted; until then it is held, or hangs if this is 0 */
 
-static syncguard_status hang(const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status sets_hang_operation(const syncguard_limits *limits, syncguard_error *err)
 {
     while (atomic_load(&hung)) {
         syncguard_status status = syncguard_limits_check(limits, err);
@@ -33,10 +33,11 @@ static syncguard_status hang(const syncguard_limits *limits, syncguard_error *er
     return SYNCGUARD_OK;
 }
 
-static syncguard_status acquire(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status sets_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                            syncguard_error *err)
 {
     if (op->key[0] == 'b' && b_free_ns == 0)
-        return hang(&op->limits, err);
+        return sets_hang_operation(&op->limits, err);
     if (op->key[0] == 'b' && syncguard_clock_ns() < b_free_ns) {
         op->remaining_ms = 60000;
         return SYNCGUARD_LOCKED;
@@ -46,23 +47,25 @@ static syncguard_status acquire(fake_backend *p, syncguard_acquire_op *op, syncg
     return SYNCGUARD_OK;
 }
 
-static syncguard_status extend(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status sets_hang_extend(fake_backend *p, syncguard_extend_op *op,
+                                         syncguard_error *err)
 {
     (void)p;
-    return hang(&op->limits, err);
+    return sets_hang_operation(&op->limits, err);
 }
 
-static syncguard_status release(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status sets_answer_release(fake_backend *p, syncguard_release_op *op,
+                                            syncguard_error *err)
 {
     (void)p;
-    syncguard_status status = hang(&op->limits, err);
+    syncguard_status status = sets_hang_operation(&op->limits, err);
     if (status == SYNCGUARD_OK)
         atomic_fetch_sub(&held, 1);
     return status;
 }
 
-static void ignore(void *context, const syncguard_error *error, const char *key,
-                   const char *lock_id, const char *source)
+static void sets_ignore_report(void *context, const syncguard_error *error, const char *key,
+                               const char *lock_id, const char *source)
 {
     (void)context, (void)error, (void)key, (void)lock_id, (void)source;
 }
@@ -72,10 +75,10 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
 {
     syncguard_lock_options options = *given;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = acquire;
-    p->on_release = release;
-    p->on_extend = extend;
-    options.on_release_error = ignore;
+    p->on_acquire = sets_answer_acquire;
+    p->on_release = sets_answer_release;
+    p->on_extend = sets_hang_extend;
+    options.on_release_error = sets_ignore_report;
     atomic_store(&hung, true);
     atomic_store(&held, 0);
     int64_t begun = syncguard_clock_ns();
@@ -91,7 +94,7 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
     syncguard_close(&p->base);
 }
 
-static void *trigger_soon(void *abort_object)
+static void *sets_trigger_abort(void *abort_object)
 {
     sleep_ms(200);
     syncguard_abort_trigger(abort_object);
@@ -105,7 +108,7 @@ static void abort_ends_it_while_the_store_hangs(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
     b_free_ns = 0;
-    assert_int_equal(pthread_create(&thread, NULL, trigger_soon, options.abort_object), 0);
+    assert_int_equal(pthread_create(&thread, NULL, sets_trigger_abort, options.abort_object), 0);
     acquire_in_vain(&options, SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(options.abort_object);
@@ -136,9 +139,9 @@ static void max_hold_begins_when_all_are_locked(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = acquire;
-    p->on_release = release;
-    p->on_extend = extend;
+    p->on_acquire = sets_answer_acquire;
+    p->on_release = sets_answer_release;
+    p->on_extend = sets_hang_extend;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     options.auto_extend = true;
     options.max_hold_ms = 2000;

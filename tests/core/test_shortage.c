@@ -45,17 +45,17 @@ static void leave_descriptors(int spare)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void shortage_ignore_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)context, (void)lock, (void)reason;
 }
 
-static syncguard_status acquire(fake_backend *p, syncguard_error *err)
+static syncguard_status shortage_acquire_lock(fake_backend *p, syncguard_error *err)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     options.auto_extend = true;
-    options.on_lost = on_lost;
+    options.on_lost = shortage_ignore_loss;
     syncguard_status status = syncguard_lock_acquire(&p->base, "k", &options, &lock, err);
     syncguard_lock_dispose(lock);
     return status;
@@ -65,7 +65,7 @@ static void refused_before_the_store_is_asked(fake_backend *p, const char *word)
 {
     syncguard_error err;
     int before = atomic_load(&p->acquires);
-    assert_int_equal(acquire(p, &err), SYNCGUARD_E_RATE_LIMITED);
+    assert_int_equal(shortage_acquire_lock(p, &err), SYNCGUARD_E_RATE_LIMITED);
     assert_non_null(strstr(err.message, word));
     assert_int_equal(atomic_load(&p->acquires), before);
     assert_int_equal(atomic_load(&p->undos), 0);
@@ -80,10 +80,10 @@ static void without_descriptors_nothing_is_asked_for(void **state)
         refused_before_the_store_is_asked(p, "descriptor");
     }
     leave_descriptors(100);
-    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    assert_int_equal(shortage_acquire_lock(p, NULL), SYNCGUARD_OK);
     /* They are there now. */
     leave_descriptors(0);
-    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    assert_int_equal(shortage_acquire_lock(p, NULL), SYNCGUARD_OK);
     leave_descriptors(100);
     syncguard_close(&p->base);
 }
@@ -95,11 +95,11 @@ static void without_threads_nothing_is_asked_for(void **state)
     atomic_store(&no_threads, true);
     refused_before_the_store_is_asked(p, "thread");
     atomic_store(&no_threads, false);
-    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    assert_int_equal(shortage_acquire_lock(p, NULL), SYNCGUARD_OK);
     syncguard_close(&p->base);
 }
 
-static syncguard_completion next_of(syncguard_queue *queue)
+static syncguard_completion shortage_next_completion(syncguard_queue *queue)
 {
     syncguard_completion done;
     while (!syncguard_queue_next(queue, &done))
@@ -129,10 +129,10 @@ static void a_queue_that_is_open_needs_nothing_more(void **state)
     for (int i = 0; i < 10; i++) {
         assert_int_equal(syncguard_lock_acquire_async(queue, "k", NULL, NULL, NULL, &err),
                          SYNCGUARD_OK);
-        assert_int_equal(
-            syncguard_lock_release_async(queue, next_of(queue).lock, NULL, NULL, NULL, &err),
-            SYNCGUARD_OK);
-        (void)next_of(queue);
+        assert_int_equal(syncguard_lock_release_async(queue, shortage_next_completion(queue).lock,
+                                                      NULL, NULL, NULL, &err),
+                         SYNCGUARD_OK);
+        (void)shortage_next_completion(queue);
     }
     atomic_store(&no_threads, false);
     leave_descriptors(100);
@@ -140,7 +140,8 @@ static void a_queue_that_is_open_needs_nothing_more(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status hang(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status shortage_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                              syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
@@ -173,7 +174,7 @@ static void requests_are_cancelled_without_descriptors(void **state)
         syncguard_queue *queue = NULL;
         options.timeout_ms = HANG_MS;
         fake_backend *p = fake_backend_open(&options);
-        p->on_acquire = hang;
+        p->on_acquire = shortage_hang_acquire;
         assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
         if (workers > 0)
             assert_true(cancel_in_flight(queue, p));
@@ -213,7 +214,7 @@ static void a_patient_waiter_outlasts_it(void **state)
     syncguard_close(&p->base);
 }
 
-static void ignore(void *context, const syncguard_event *event)
+static void shortage_ignore_event(void *context, const syncguard_event *event)
 {
     (void)context, (void)event;
 }
@@ -224,7 +225,7 @@ static void telemetry_without_a_thread(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_backend *outer = NULL;
-    options.on_event = ignore;
+    options.on_event = shortage_ignore_event;
     atomic_store(&no_threads, true);
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL),
                      SYNCGUARD_E_RATE_LIMITED);
@@ -233,7 +234,7 @@ static void telemetry_without_a_thread(void **state)
 }
 
 #ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
-static void count_event(void *context, const syncguard_event *event)
+static void shortage_count_event(void *context, const syncguard_event *event)
 {
     (void)event;
     atomic_fetch_add((atomic_int *)context, 1);
@@ -246,7 +247,7 @@ static void telemetry_without_a_thread_in_a_child(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     (void)state;
-    options.on_event = count_event;
+    options.on_event = shortage_count_event;
     options.on_event_context = &events;
     syncguard_backend *outer = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL), SYNCGUARD_OK);

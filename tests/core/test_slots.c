@@ -42,7 +42,7 @@ static int slot_of(const char *key)
     return colon != NULL ? (int)strtol(colon + 1, NULL, 10) : 0;
 }
 
-static syncguard_status decide(syncguard_acquire_op *op, int slot)
+static syncguard_status slots_table_acquire(syncguard_acquire_op *op, int slot)
 {
     syncguard_status status = SYNCGUARD_LOCKED;
     pthread_mutex_lock(&table.mutex);
@@ -68,7 +68,7 @@ static syncguard_status acquire_slot(fake_backend *p, syncguard_acquire_op *op,
         sleep_ms(atomic_load(&table.down_after_ms));
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
     }
-    syncguard_status status = decide(op, slot);
+    syncguard_status status = slots_table_acquire(op, slot);
     atomic_fetch_add(&table.behind_gate, atomic_load(&table.gated[slot]) ? 1 : 0);
     while (atomic_load(&table.gated[slot]))
         sleep_ms(1);
@@ -100,7 +100,7 @@ static void set_held(int slot, bool held)
     pthread_mutex_unlock(&table.mutex);
 }
 
-static int tries_of(int slot)
+static int slots_count_tries(int slot)
 {
     pthread_mutex_lock(&table.mutex);
     int tries = table.tries[slot];
@@ -128,7 +128,7 @@ static fake_backend *open_slots(int held)
 }
 
 /* The store reports a change of the slot's key. */
-static void report(fake_backend *p, int slot)
+static void slots_report_change(fake_backend *p, int slot)
 {
     char key[SYNCGUARD_KEY_SIZE];
     assert_int_equal(syncguard_slot_key(NAME, slot, key, NULL), SYNCGUARD_OK);
@@ -138,11 +138,11 @@ static void report(fake_backend *p, int slot)
 static void free_slot(fake_backend *p, int slot)
 {
     set_held(slot, false);
-    report(p, slot);
+    slots_report_change(p, slot);
 }
 
 /* Nothing but a wake-up can help in time. */
-static syncguard_lock_options patient(void)
+static syncguard_lock_options slots_patient_options(void)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     options.retry_delay_ms = 30000;
@@ -160,7 +160,7 @@ typedef struct waiter {
     atomic_int done;
 } waiter;
 
-static void *wait_for_slot(void *argument)
+static void *slots_waiter_acquire(void *argument)
 {
     waiter *w = argument;
     w->status = syncguard_lock_acquire(&w->p->base, NAME, &w->options, &w->lock, &w->err);
@@ -168,17 +168,17 @@ static void *wait_for_slot(void *argument)
     return NULL;
 }
 
-static void start(waiter *w, fake_backend *p, syncguard_lock_options options)
+static void slots_start_waiter(waiter *w, fake_backend *p, syncguard_lock_options options)
 {
     *w = (waiter){.p = p, .options = options};
-    assert_int_equal(pthread_create(&w->thread, NULL, wait_for_slot, w), 0);
+    assert_int_equal(pthread_create(&w->thread, NULL, slots_waiter_acquire, w), 0);
 }
 
 /* Starts so many that then wait, one after the other. Only the first has to arm the slots. */
 static void start_waiting(waiter *w, int count, fake_backend *p, syncguard_lock_options options)
 {
     for (int i = 0; i < count; i++) {
-        start(&w[i], p, options);
+        slots_start_waiter(&w[i], p, options);
         assert_true(wait_for_count(&p->acquires, (i + 2) * N));
         sleep_ms(30);
     }
@@ -186,7 +186,7 @@ static void start_waiting(waiter *w, int count, fake_backend *p, syncguard_lock_
     assert_int_equal(atomic_load(&p->watched), N);
 }
 
-static void got(waiter *w, int slot)
+static void slots_assert_granted(waiter *w, int slot)
 {
     pthread_join(w->thread, NULL);
     assert_int_equal(w->status, SYNCGUARD_OK);
@@ -226,7 +226,7 @@ static void options_are_checked(void **state)
 {
     static const int bad[] = {-1, SYNCGUARD_SLOTS_MAX + 1};
     fake_backend *p = open_slots(0);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     syncguard_lock *lock = NULL;
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -256,7 +256,7 @@ static void options_are_checked(void **state)
 static void first_attempt_ends_at_a_free_slot(void **state)
 {
     fake_backend *p = open_slots(N - 1);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     syncguard_lock *lock = NULL;
     int first = 0;
     (void)state;
@@ -279,12 +279,12 @@ static void first_attempt_ends_at_a_free_slot(void **state)
 static void without_waiting_each_slot_is_tried_once(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     syncguard_lock *lock = NULL;
     (void)state;
     assert_int_equal(syncguard_lock_try(&p->base, NAME, &options, &lock, NULL), SYNCGUARD_LOCKED);
     for (int i = 1; i <= N; i++)
-        assert_int_equal(tries_of(i), 1);
+        assert_int_equal(slots_count_tries(i), 1);
     options.max_retries = 0;
     syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
@@ -332,7 +332,7 @@ static void join_after_release(int slots, int released)
 {
     syncguard_backend *store = NULL;
     int count = slots > 0 ? slots : 1;
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     options.slots = slots;
     options.timeout_ms = 5000;
     assert_int_equal(syncguard_open("memory:", NULL, &store, NULL), SYNCGUARD_OK);
@@ -368,18 +368,18 @@ static void release_of_a_slot_costs_one_try_of_it(void **state)
     fake_backend *p = open_slots(N);
     waiter w;
     (void)state;
-    start_waiting(&w, 1, p, patient());
+    start_waiting(&w, 1, p, slots_patient_options());
     for (int i = 1; i <= N; i++) {
-        assert_int_equal(tries_of(i), 2);
-        report(p, i); /* somebody else was faster */
+        assert_int_equal(slots_count_tries(i), 2);
+        slots_report_change(p, i); /* somebody else was faster */
         assert_true(wait_for_count(&p->acquires, 2 * N + i));
     }
     sleep_ms(50);
     assert_int_equal(atomic_load(&p->acquires), 3 * N);
     free_slot(p, 3);
-    got(&w, 3);
+    slots_assert_granted(&w, 3);
     assert_int_equal(atomic_load(&p->acquires), 3 * N + 1);
-    assert_int_equal(tries_of(3), 4);
+    assert_int_equal(slots_count_tries(3), 4);
     assert_int_equal(atomic_load(&p->unwatches), N);
     assert_in_range(table.most, N, N);
     syncguard_close(&p->base);
@@ -390,17 +390,17 @@ static void two_releases_wake_two(void **state)
     fake_backend *p = open_slots(N);
     waiter w[3];
     (void)state;
-    start_waiting(w, 3, p, patient());
+    start_waiting(w, 3, p, slots_patient_options());
     atomic_store(&table.gated[2], true); /* the first that is woken hangs */
     free_slot(p, 2);
     assert_true(wait_for_count(&table.behind_gate, 1));
     free_slot(p, 4);
-    got(&w[1], 4);
+    slots_assert_granted(&w[1], 4);
     assert_int_equal(atomic_load(&w[0].done), 0);
     /* Slot 4 was given back at once, and goes to the third. */
-    got(&w[2], 4);
+    slots_assert_granted(&w[2], 4);
     atomic_store(&table.gated[2], false);
-    got(&w[0], 2);
+    slots_assert_granted(&w[0], 2);
     assert_int_equal(atomic_load(&p->acquires), 4 * N + 3);
     syncguard_close(&p->base);
 }
@@ -412,26 +412,26 @@ static void wake_up_for_another_slot_is_passed_on(void **state)
     fake_backend *p = open_slots(N);
     waiter w[2];
     (void)state;
-    start_waiting(w, 2, p, patient());
+    start_waiting(w, 2, p, slots_patient_options());
     atomic_store(&table.gated[1], true);
     atomic_store(&table.gated[2], true);
     free_slot(p, 1);
     assert_true(wait_for_count(&table.behind_gate, 1));
-    report(p, 2); /* in vain */
+    slots_report_change(p, 2); /* in vain */
     assert_true(wait_for_count(&table.behind_gate, 2));
     free_slot(p, 3);
     sleep_ms(20);
-    assert_int_equal(tries_of(3), 3);
+    assert_int_equal(slots_count_tries(3), 3);
     atomic_store(&table.gated[1], false);
     pthread_join(w[0].thread, NULL);
     assert_int_equal(syncguard_lock_slot(w[0].lock), 1);
-    assert_int_equal(tries_of(3), 3);
+    assert_int_equal(slots_count_tries(3), 3);
     int64_t since_ns = syncguard_clock_ns();
     atomic_store(&table.gated[2], false);
-    got(&w[1], 3);
+    slots_assert_granted(&w[1], 3);
     /* By the wake-up that was passed on: the poll that would find it, too, comes after a second. */
     assert_true(syncguard_clock_ns() - since_ns < 500 * SYNCGUARD_NS_PER_MS);
-    assert_int_equal(tries_of(3), 4);
+    assert_int_equal(slots_count_tries(3), 4);
     syncguard_lock_dispose(w[0].lock);
     syncguard_close(&p->base);
 }
@@ -441,19 +441,19 @@ static void wake_up_of_one_that_gives_up_is_passed_on(void **state)
 {
     fake_backend *p = open_slots(N);
     waiter w[2];
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
     start_waiting(w, 1, p, options);
-    options = patient();
-    start(&w[1], p, options);
+    options = slots_patient_options();
+    slots_start_waiter(&w[1], p, options);
     assert_true(wait_for_count(&p->acquires, 3 * N));
     sleep_ms(30);
     atomic_store(&table.gated[1], true);
     atomic_store(&table.gated[2], true);
-    report(p, 1);
+    slots_report_change(p, 1);
     assert_true(wait_for_count(&table.behind_gate, 1));
-    report(p, 2);
+    slots_report_change(p, 2);
     assert_true(wait_for_count(&table.behind_gate, 2));
     free_slot(p, 3); /* w[0] is chosen for it */
     syncguard_abort_trigger(w[0].options.abort_object);
@@ -461,7 +461,7 @@ static void wake_up_of_one_that_gives_up_is_passed_on(void **state)
     pthread_join(w[0].thread, NULL);
     assert_int_equal(w[0].status, SYNCGUARD_E_ABORTED);
     atomic_store(&table.gated[2], false);
-    got(&w[1], 3);
+    slots_assert_granted(&w[1], 3);
     syncguard_abort_free(w[0].options.abort_object);
     syncguard_close(&p->base);
 }
@@ -471,13 +471,13 @@ static void events_overtake_a_try(void **state)
     fake_backend *p = open_slots(N);
     waiter w;
     (void)state;
-    start_waiting(&w, 1, p, patient());
+    start_waiting(&w, 1, p, slots_patient_options());
     atomic_store(&table.gated[1], true);
-    report(p, 1);
+    slots_report_change(p, 1);
     assert_true(wait_for_count(&table.behind_gate, 1)); /* LOCKED is on its way */
     free_slot(p, 1);
     atomic_store(&table.gated[1], false);
-    got(&w, 1);
+    slots_assert_granted(&w, 1);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 2);
     syncguard_close(&p->base);
 }
@@ -488,15 +488,15 @@ static void busy_slot_does_not_hide_a_free_one(void **state)
     fake_backend *p = open_slots(N);
     waiter w;
     (void)state;
-    start_waiting(&w, 1, p, patient());
+    start_waiting(&w, 1, p, slots_patient_options());
     atomic_store(&table.gated[1], true);
-    report(p, 1);
+    slots_report_change(p, 1);
     assert_true(wait_for_count(&table.behind_gate, 1));
-    report(p, 1); /* makes it try slot 1 again */
+    slots_report_change(p, 1); /* makes it try slot 1 again */
     free_slot(p, 2);
     atomic_store(&table.gated[1], false);
-    got(&w, 2);
-    assert_int_equal(tries_of(1), 3);
+    slots_assert_granted(&w, 2);
+    assert_int_equal(slots_count_tries(1), 3);
     syncguard_close(&p->base);
 }
 
@@ -515,7 +515,7 @@ static void slow_on_wait(void *context, int attempts, int64_t waited_ms, int64_t
 static void release_while_all_are_away(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     table.remaining_ms[3] = 5000;
     options.on_wait = slow_on_wait;
@@ -524,14 +524,14 @@ static void release_while_all_are_away(void **state)
     atomic_store(&in_callback, 0);
     atomic_store(&stay, true);
     waiter w;
-    start(&w, p, options);
+    slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&in_callback, 1));
     assert_in_range(remaining_ms, 1000, 5000); /* of the slot that ends first */
     free_slot(p, 4);
     sleep_ms(30);
-    assert_int_equal(tries_of(4), 2);
+    assert_int_equal(slots_count_tries(4), 2);
     atomic_store(&stay, false);
-    got(&w, 4);
+    slots_assert_granted(&w, 4);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
     syncguard_close(&p->base);
 }
@@ -539,7 +539,7 @@ static void release_while_all_are_away(void **state)
 static void another_is_woken_for_one_that_is_away(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     int64_t remaining_ms = 0;
     (void)state;
     options.on_wait = slow_on_wait;
@@ -547,15 +547,15 @@ static void another_is_woken_for_one_that_is_away(void **state)
     atomic_store(&in_callback, 0);
     atomic_store(&stay, true);
     waiter w[2];
-    start(&w[0], p, options);
+    slots_start_waiter(&w[0], p, options);
     assert_true(wait_for_count(&in_callback, 1));
-    start(&w[1], p, patient());
+    slots_start_waiter(&w[1], p, slots_patient_options());
     assert_true(wait_for_count(&p->acquires, 3 * N));
     sleep_ms(30);
     free_slot(p, 1);
-    got(&w[1], 1);
+    slots_assert_granted(&w[1], 1);
     atomic_store(&stay, false);
-    got(&w[0], 1);
+    slots_assert_granted(&w[0], 1);
     syncguard_close(&p->base);
 }
 
@@ -564,25 +564,25 @@ static void lost_notifications_make_each_slot_be_tried_once(void **state)
     fake_backend *p = open_slots(N);
     waiter w[2];
     (void)state;
-    start_waiting(w, 2, p, patient());
+    start_waiting(w, 2, p, slots_patient_options());
     syncguard_backend_notifications_lost(&p->base);
     assert_true(wait_for_count(&p->acquires, 4 * N));
     sleep_ms(50);
     assert_int_equal(atomic_load(&p->acquires), 4 * N);
     for (int i = 1; i <= N; i++)
-        assert_int_equal(tries_of(i), 4);
+        assert_int_equal(slots_count_tries(i), 4);
     free_slot(p, 1);
     free_slot(p, 2);
-    got(&w[0], 0);
-    got(&w[1], 0);
+    slots_assert_granted(&w[0], 0);
+    slots_assert_granted(&w[1], 0);
     syncguard_close(&p->base);
 }
 
 /* A crowd in one process: as many tries as releases, never more holders than slots. */
-static void *take_and_release(void *argument)
+static void *slots_crowd_member_run(void *argument)
 {
     waiter *w = argument;
-    wait_for_slot(w);
+    slots_waiter_acquire(w);
     if (w->status == SYNCGUARD_OK)
         sleep_ms(2);
     syncguard_lock_dispose(w->lock);
@@ -596,8 +596,8 @@ static void crowd_costs_one_try_per_release(void **state)
     fake_backend *p = open_slots(N);
     (void)state;
     for (int i = 0; i < CROWD; i++) {
-        w[i] = (waiter){.p = p, .options = patient()};
-        assert_int_equal(pthread_create(&w[i].thread, NULL, take_and_release, &w[i]), 0);
+        w[i] = (waiter){.p = p, .options = slots_patient_options()};
+        assert_int_equal(pthread_create(&w[i].thread, NULL, slots_crowd_member_run, &w[i]), 0);
     }
     assert_true(wait_for_count(&p->acquires, (CROWD + 1) * N));
     sleep_ms(200);
@@ -621,9 +621,9 @@ static void expiry_of_any_slot_is_noticed(void **state)
     waiter w;
     (void)state;
     table.remaining_ms[2] = 300;
-    start_waiting(&w, 1, p, patient());
+    start_waiting(&w, 1, p, slots_patient_options());
     set_held(2, false); /* by itself: nobody reports it */
-    got(&w, 2);
+    slots_assert_granted(&w, 2);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
     syncguard_close(&p->base);
 }
@@ -645,7 +645,7 @@ static void retries_try_one_slot_each(void **state)
     assert_non_null(strstr(err.message, ": all 4 slots are held"));
     assert_int_equal(atomic_load(&p->acquires), 4 * N);
     for (int i = 1; i <= N; i++)
-        assert_int_equal(tries_of(i), 4);
+        assert_int_equal(slots_count_tries(i), 4);
     assert_int_equal(atomic_load(&p->unwatches), N);
     syncguard_close(&p->base);
 }
@@ -653,7 +653,7 @@ static void retries_try_one_slot_each(void **state)
 static void deadline_ends_the_waiting(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     syncguard_lock *lock = NULL;
     syncguard_error err;
     (void)state;
@@ -671,23 +671,23 @@ static void deadline_ends_the_waiting(void **state)
 static void store_that_is_down_is_waited_out(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     atomic_store(&table.down, true);
     options.retry_unavailable = true;
     options.retry_delay_ms = 50;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     waiter w;
-    start(&w, p, options);
+    slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 5));
     assert_in_range(atomic_load(&p->acquires), 5, 8); /* one for each pause */
     atomic_store(&table.down, false);
     assert_true(wait_for_count(&p->acquires, 5 + N));
     sleep_ms(20);
     for (int i = 1; i <= N; i++)
-        assert_in_range(tries_of(i), 1, 3);
+        assert_in_range(slots_count_tries(i), 1, 3);
     free_slot(p, 2);
-    got(&w, 2);
+    slots_assert_granted(&w, 2);
     syncguard_close(&p->base);
 }
 
@@ -697,7 +697,7 @@ static void store_that_is_down_is_waited_out(void **state)
 static void store_that_hangs_uses_up_the_retries(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     for (int i = N + 1; i <= SYNCGUARD_SLOTS_MAX; i++)
         set_held(i, true);
@@ -709,7 +709,7 @@ static void store_that_hangs_uses_up_the_retries(void **state)
     options.timeout_ms = 5000;
     options.retry_unavailable = true;
     waiter w;
-    start(&w, p, options);
+    slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 2 * SYNCGUARD_SLOTS_MAX));
     atomic_store(&table.down_after_ms, 400);
     atomic_store(&table.down, true);
@@ -725,7 +725,7 @@ static void store_that_hangs_uses_up_the_retries(void **state)
 
 static void silent_store_is_polled_one_slot_at_a_time(void **state)
 {
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     fake_backend *p = open_slots(N);
     syncguard_close(&p->base);
@@ -737,14 +737,14 @@ static void silent_store_is_polled_one_slot_at_a_time(void **state)
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = SYNCGUARD_JITTER_NONE;
     waiter w;
-    start(&w, p, options);
+    slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, N));
     sleep_ms(1050);
     assert_in_range(atomic_load(&p->acquires) - N, 5, 11);
     for (int i = 1; i <= N; i++)
-        assert_in_range(tries_of(i), 2, 4);
+        assert_in_range(slots_count_tries(i), 2, 4);
     set_held(4, false);
-    got(&w, 4);
+    slots_assert_granted(&w, 4);
     syncguard_close(&p->base);
 }
 
@@ -760,23 +760,23 @@ static syncguard_status never_armed(fake_backend *p, syncguard_acquire_op *op, s
 static void polls_are_limited_for_all_slots_together(void **state)
 {
     fake_backend *p = open_slots(64);
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     (void)state;
     p->on_acquire = never_armed;
     options.slots = 64;
     waiter w;
-    start(&w, p, options);
+    slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 128));
     sleep_ms(3500);
     assert_in_range(atomic_load(&p->acquires), 130, 132);
     free_slot(p, 64);
-    got(&w, 64);
+    slots_assert_granted(&w, 64);
     syncguard_close(&p->base);
 }
 
 /* ---- completion queue and fork ---- */
 
-static syncguard_queue *open_queue(fake_backend *p)
+static syncguard_queue *slots_open_queue(fake_backend *p)
 {
     syncguard_queue *queue = NULL;
     assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
@@ -785,7 +785,7 @@ static syncguard_queue *open_queue(fake_backend *p)
 
 static syncguard_request start_async(syncguard_queue *queue)
 {
-    syncguard_lock_options options = patient();
+    syncguard_lock_options options = slots_patient_options();
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_acquire_async(queue, NAME, &options, NULL, &request, NULL),
                      SYNCGUARD_OK);
@@ -804,7 +804,7 @@ static syncguard_completion completion_of(syncguard_queue *queue)
 static void queue_waits_for_slots(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_queue *queue = open_queue(p);
+    syncguard_queue *queue = slots_open_queue(p);
     (void)state;
     syncguard_request first = start_async(queue);
     assert_true(wait_for_count(&p->acquires, 2 * N));
@@ -838,7 +838,7 @@ static void queue_waits_for_slots(void **state)
 static void queue_ends_waiting_for_slots(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_queue *queue = open_queue(p);
+    syncguard_queue *queue = slots_open_queue(p);
     (void)state;
     syncguard_request first = start_async(queue);
     start_async(queue);
@@ -856,14 +856,14 @@ static void queue_ends_waiting_for_slots(void **state)
 static void forked_child_forgets_the_waiting(void **state)
 {
     fake_backend *p = open_slots(N);
-    syncguard_queue *queue = open_queue(p);
+    syncguard_queue *queue = slots_open_queue(p);
     (void)state;
     start_async(queue);
     assert_true(wait_for_count(&p->acquires, 2 * N));
     sleep_ms(50);
     pid_t child = fork();
     if (child == 0) {
-        syncguard_lock_options options = patient();
+        syncguard_lock_options options = slots_patient_options();
         syncguard_lock *lock = NULL;
         set_held(2, false);
         bool ok = syncguard_lock_try(&p->base, NAME, &options, &lock, NULL) == SYNCGUARD_OK &&

@@ -38,7 +38,7 @@ static void on_event(void *context, const syncguard_event *event)
     }
 }
 
-static syncguard_backend *decorate(fake_backend *p, record *into)
+static syncguard_backend *telemetry_wrap_fake(fake_backend *p, record *into)
 {
     memset(into, 0, sizeof *into);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
@@ -49,7 +49,8 @@ static syncguard_backend *decorate(fake_backend *p, record *into)
     return decorated;
 }
 
-static syncguard_status unavailable(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status telemetry_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                               syncguard_error *err)
 {
     (void)p;
     op->may_have_been_granted = true;
@@ -66,9 +67,9 @@ static void failures_and_undoing_are_events(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
-    p->on_acquire = unavailable;
+    p->on_acquire = telemetry_lose_acquire;
     p->on_undo = not_yet;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL),
@@ -105,7 +106,7 @@ static void each_lock_of_a_batch_is_an_event(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     atomic_store(&p->on_extend, some_absent);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -154,7 +155,7 @@ typedef struct waiter {
     syncguard_lock *lock;
 } waiter;
 
-static void *wait_long(void *context)
+static void *telemetry_wait_for_lock(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -168,14 +169,14 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     waiter one = {.backend = decorated};
     int64_t started = syncguard_clock_ns();
     (void)state;
     atomic_store(&is_free, false);
     p->on_acquire = locked_until_free;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_long, &one), 0);
+    assert_int_equal(pthread_create(&thread, NULL, telemetry_wait_for_lock, &one), 0);
     assert_true(wait_for_count(&p->watched, 1));
     sleep_ms(50);
     atomic_store(&is_free, true);
@@ -212,7 +213,7 @@ static void a_thread_only_for_a_callback(void **state)
     assert_int_equal(count_threads(), before);
     syncguard_close(decorated);
     p = fake_backend_open(NULL);
-    decorated = decorate(p, &seen);
+    decorated = telemetry_wrap_fake(p, &seen);
     assert_int_equal(count_threads(), before + 1);
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL), SYNCGUARD_OK);
     assert_true(wait_for_count(&seen.count, 1));
@@ -228,7 +229,7 @@ static void closing_delivers_what_is_queued(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     bool locked = false;
     for (int i = 0; i < 200; i++)
@@ -283,7 +284,7 @@ static void a_child_counts_for_itself(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     bool locked = false;
     for (int i = 0; i < 5; i++)
@@ -315,13 +316,15 @@ static void a_child_counts_for_itself(void **state)
 }
 #endif
 
-static syncguard_status held(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status telemetry_answer_locked(fake_backend *p, syncguard_acquire_op *op,
+                                                syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return SYNCGUARD_LOCKED;
 }
 
-static syncguard_status absent(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status telemetry_answer_absent(fake_backend *p, syncguard_release_op *op,
+                                                syncguard_error *err)
 {
     (void)p, (void)err;
     op->reason = SYNCGUARD_REASON_NONE;
@@ -347,13 +350,13 @@ static void the_store_is_asked_once(void **state)
     static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     syncguard_grant grant;
     for (int i = 0; i < 2; i++) {
         bool no = i == 1;
-        p->on_acquire = no ? held : NULL;
-        p->on_release = no ? absent : NULL;
+        p->on_acquire = no ? telemetry_answer_locked : NULL;
+        p->on_release = no ? telemetry_answer_absent : NULL;
         atomic_store(&p->on_extend, no ? absent_too : NULL);
         check_call(p, no ? SYNCGUARD_LOCKED : SYNCGUARD_OK,
                    syncguard_acquire(decorated, "k", 1000, NULL, &grant, NULL));
@@ -388,7 +391,7 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     assert_int_equal(syncguard_abort_create(&call.abort_object, NULL), SYNCGUARD_OK);
@@ -411,7 +414,7 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     assert_int_equal(seen.events[0].error, SYNCGUARD_E_NETWORK_TIMEOUT);
 
     /* The end of a wait is none either: there is one for each try. */
-    p->on_acquire = held;
+    p->on_acquire = telemetry_answer_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 50;
     syncguard_lock *lock = NULL;
@@ -431,7 +434,7 @@ static void a_lost_lock_is_released_in_the_store(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 1000;

@@ -9,14 +9,16 @@
 
 #include "fake_backend.h"
 
-static syncguard_status lose_reply(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status undo_lose_reply(fake_backend *p, syncguard_acquire_op *op,
+                                        syncguard_error *err)
 {
     (void)p;
     op->may_have_been_granted = true;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the connection broke");
 }
 
-static syncguard_status refuse(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status undo_refuse_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                            syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "nothing was sent");
@@ -36,11 +38,11 @@ static syncguard_status final_at_third(fake_backend *p, int call)
 }
 
 /* I-ACQ-09 */
-static void unknown_outcome_is_undone(void **state)
+static void unknown_acquire_outcome_is_undone(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = lose_reply;
+    p->on_acquire = undo_lose_reply;
     syncguard_grant grant;
     syncguard_error err;
     assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err),
@@ -57,7 +59,7 @@ static void undo_is_repeated_until_final(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = lose_reply;
+    p->on_acquire = undo_lose_reply;
     p->on_undo = final_at_third;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
@@ -74,7 +76,7 @@ static void undos_go_in_batches(void **state)
     (void)state;
     enum { LOST = 1000 };
     fake_backend *p = fake_backend_open_batching(NULL);
-    p->on_acquire = lose_reply;
+    p->on_acquire = undo_lose_reply;
     atomic_store(&p->stuck, true);
     char key[16];
     syncguard_grant grant;
@@ -99,7 +101,7 @@ static syncguard_status give_up_late(fake_backend *p, syncguard_acquire_op *op,
                                      syncguard_error *err)
 {
     op->first_sent_ns -= (op->ttl_ms + 10000) * SYNCGUARD_NS_PER_MS;
-    return lose_reply(p, op, err);
+    return undo_lose_reply(p, op, err);
 }
 
 static void an_acquire_that_was_given_up_late_is_undone(void **state)
@@ -117,7 +119,7 @@ static void known_failure_is_not_undone(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = refuse;
+    p->on_acquire = undo_refuse_acquire;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
     sleep_ms(50);
@@ -158,7 +160,7 @@ static void close_drains_for_the_dispose_timeout(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 200;
     fake_backend *p = fake_backend_open(&options);
-    p->on_acquire = lose_reply;
+    p->on_acquire = undo_lose_reply;
     p->on_undo = never_final;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 60000, NULL, &grant, NULL);
@@ -253,7 +255,7 @@ static void release_is_repeated_for_the_longest_ttl(void **state)
 }
 
 /* I-HND-06, I-HND-07, I-LCK-09 */
-static int work(void *context, syncguard_lock *lock)
+static int undo_work_while_held(void *context, syncguard_lock *lock)
 {
     (void)context;
     assert_true(syncguard_lock_held(lock));
@@ -269,8 +271,9 @@ static void failing_disposal_is_reported_and_keeps_the_result(void **state)
     p->on_release = fail_first_release;
     int result = 0;
     reported = 0;
-    assert_int_equal(syncguard_with_lock(&p->base, "k", NULL, work, NULL, &result, NULL),
-                     SYNCGUARD_OK);
+    assert_int_equal(
+        syncguard_with_lock(&p->base, "k", NULL, undo_work_while_held, NULL, &result, NULL),
+        SYNCGUARD_OK);
     assert_int_equal(result, 42);
     assert_int_equal(reported, 1);
     assert_string_equal(reported_source, "helper");
@@ -337,7 +340,7 @@ static void close_drains_with_a_boundless_dispose_timeout(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = SYNCGUARD_MAX_TIME_MS;
     fake_backend *p = fake_backend_open(&options);
-    p->on_acquire = lose_reply;
+    p->on_acquire = undo_lose_reply;
     p->on_undo = count_and_finish_at_third;
     atomic_store(&undo_calls, 0);
     syncguard_grant grant;
@@ -346,7 +349,8 @@ static void close_drains_with_a_boundless_dispose_timeout(void **state)
     assert_int_equal(atomic_load(&undo_calls), 3);
 }
 
-static syncguard_status scribble(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status undo_leave_error_behind(fake_backend *p, syncguard_release_op *op,
+                                                syncguard_error *err)
 {
     (void)p, (void)op;
     (void)syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "X", "reconnecting");
@@ -358,7 +362,7 @@ static void an_answer_leaves_no_error_behind(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_release = scribble;
+    p->on_release = undo_leave_error_behind;
     syncguard_grant grant;
     syncguard_error err;
     assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -372,7 +376,7 @@ static void an_answer_leaves_no_error_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_outcome_is_undone),
+        cmocka_unit_test(unknown_acquire_outcome_is_undone),
         cmocka_unit_test(undo_is_repeated_until_final),
         cmocka_unit_test(undos_go_in_batches),
         cmocka_unit_test(an_acquire_that_was_given_up_late_is_undone),

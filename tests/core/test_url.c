@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "syncguard/sys/url.h"
 
-static syncguard_url *parse(const char *text)
+static syncguard_url *url_parse_valid(const char *text)
 {
     syncguard_url *url = NULL;
     syncguard_error err;
@@ -17,7 +17,7 @@ static syncguard_url *parse(const char *text)
 }
 
 /* Refused, with `named` in the message and nothing secret. */
-static void refused(const char *text, const char *named)
+static void url_assert_refused(const char *text, const char *named)
 {
     syncguard_url *url = (syncguard_url *)&url;
     syncguard_error err;
@@ -32,7 +32,8 @@ static void refused(const char *text, const char *named)
 
 static void test_parts(void **state)
 {
-    syncguard_url *url = parse("REDIS+Sentinel://us%40er:p%3Aw@[::1]:26379,h2:1/my%2Fname/2?a=%26");
+    syncguard_url *url =
+        url_parse_valid("REDIS+Sentinel://us%40er:p%3Aw@[::1]:26379,h2:1/my%2Fname/2?a=%26");
     (void)state;
     assert_string_equal(url->scheme, "redis+sentinel");
     assert_string_equal(url->user, "us@er");
@@ -42,55 +43,55 @@ static void test_parts(void **state)
     assert_int_equal(url->option_count, 1);
     assert_string_equal(syncguard_url_text(url, "a"), "&");
     syncguard_url_free(url);
-    url = parse("sqlite:/var/lib/a%23b%3F.db");
+    url = url_parse_valid("sqlite:/var/lib/a%23b%3F.db");
     assert_null(url->hosts);
     assert_null(url->user);
     assert_string_equal(url->path, "/var/lib/a#b?.db");
     syncguard_url_free(url);
-    url = parse("sqlite:///tmp/x@y");
+    url = url_parse_valid("sqlite:///tmp/x@y");
     assert_string_equal(url->hosts, "");
     assert_string_equal(url->path, "/tmp/x@y");
     syncguard_url_free(url);
-    url = parse("redis://:pw@h");
+    url = url_parse_valid("redis://:pw@h");
     assert_string_equal(url->user, "");
     assert_string_equal(url->password, "pw");
     assert_string_equal(url->path, "");
     syncguard_url_free(url);
 
     /* An unescaped '@' in the password stays out of the hosts. */
-    url = parse("redis://u:a@b@h?");
+    url = url_parse_valid("redis://u:a@b@h?");
     assert_string_equal(url->password, "a@b");
     assert_string_equal(url->hosts, "h");
     assert_int_equal(url->option_count, 0);
     syncguard_url_free(url);
-    url = parse("memory:");
+    url = url_parse_valid("memory:");
     assert_null(url->hosts);
     assert_string_equal(url->path, "");
     syncguard_url_free(url);
     syncguard_url_free(NULL);
 }
 
-static void test_refused(void **state)
+static void test_url_refused(void **state)
 {
     (void)state;
-    refused("", "scheme");
-    refused("/tmp/x", "scheme");
-    refused("1redis://h", "scheme");
-    refused("re dis://h", "scheme");
-    refused("redis", "scheme");
-    refused("redis://u:secret%@h", "%");
-    refused("redis://u:secret%zz@h", "%");
-    refused("redis://u:secret%00@h", "NUL");
-    refused("redis://u:secret@h\n", "control");
-    refused("redis://u:hunter#secret@h", "#");
-    refused("redis://u:hunter/secret@h", "@");
-    refused("redis://u:hunter?secret@h", "@");
-    refused("redis://u:hunter?a=secret@h", "@");
-    refused("memory:?a=secret&b=1&a=hunter", "option a ");
-    refused("memory:?secret%20thing", "no value");
-    refused("memory:?a=hunter&secret", "no value"); /* the rest of a password */
-    refused("memory:?a=1&&b=2", "no value");
-    refused("memory:?=secret", "name");
+    url_assert_refused("", "scheme");
+    url_assert_refused("/tmp/x", "scheme");
+    url_assert_refused("1redis://h", "scheme");
+    url_assert_refused("re dis://h", "scheme");
+    url_assert_refused("redis", "scheme");
+    url_assert_refused("redis://u:secret%@h", "%");
+    url_assert_refused("redis://u:secret%zz@h", "%");
+    url_assert_refused("redis://u:secret%00@h", "NUL");
+    url_assert_refused("redis://u:secret@h\n", "control");
+    url_assert_refused("redis://u:hunter#secret@h", "#");
+    url_assert_refused("redis://u:hunter/secret@h", "@");
+    url_assert_refused("redis://u:hunter?secret@h", "@");
+    url_assert_refused("redis://u:hunter?a=secret@h", "@");
+    url_assert_refused("memory:?a=secret&b=1&a=hunter", "option a ");
+    url_assert_refused("memory:?secret%20thing", "no value");
+    url_assert_refused("memory:?a=hunter&secret", "no value"); /* the rest of a password */
+    url_assert_refused("memory:?a=1&&b=2", "no value");
+    url_assert_refused("memory:?=secret", "name");
 }
 
 static void test_caps(void **state)
@@ -102,23 +103,23 @@ static void test_caps(void **state)
     memset(text, 'a', SYNCGUARD_URL_MAX_BYTES + 1);
     text[SYNCGUARD_URL_MAX_BYTES + 1] = '\0';
     memcpy(text, "sqlite:", 7);
-    refused(text, "too long");
+    url_assert_refused(text, "too long");
     text[SYNCGUARD_URL_MAX_BYTES] = '\0';
-    syncguard_url_free(parse(text));
+    syncguard_url_free(url_parse_valid(text));
     memcpy(text, "memory:?", length);
     for (int i = 0; i < SYNCGUARD_URL_MAX_OPTIONS; i++)
         length += (size_t)snprintf(text + length, 16, "%so%d=1", i != 0 ? "&" : "", i);
-    syncguard_url_free(parse(text));
+    syncguard_url_free(url_parse_valid(text));
     snprintf(text + length, 16, "&more=1");
-    refused(text, "too many");
+    url_assert_refused(text, "too many");
     free(text);
 }
 
 static void test_values(void **state)
 {
     static const char *const words[] = {"full", "normal", NULL};
-    syncguard_url *url =
-        parse("x:?n=-12&big=99999999999999999999&no=1x&t=true&f=0&q=maybe&d=normal&e=none&empty=");
+    syncguard_url *url = url_parse_valid(
+        "x:?n=-12&big=99999999999999999999&no=1x&t=true&f=0&q=maybe&d=normal&e=none&empty=");
     (void)state;
     syncguard_error err;
     int64_t n = 7;
@@ -174,7 +175,8 @@ static void test_numbers(void **state)
 /* I-TIM-04: the tolerance is no option. */
 static void test_unknown(void **state)
 {
-    syncguard_url *url = parse("x:?timeout_ms=10&dispose_timeout_ms=20&cleanup=1&tolerance_ms=0");
+    syncguard_url *url =
+        url_parse_valid("x:?timeout_ms=10&dispose_timeout_ms=20&cleanup=1&tolerance_ms=0");
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_error err;
@@ -185,7 +187,7 @@ static void test_unknown(void **state)
     assert_int_equal(syncguard_url_done(url, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "tolerance_ms"));
     syncguard_url_free(url);
-    url = parse("x:?timeout_ms=0");
+    url = url_parse_valid("x:?timeout_ms=0");
     assert_int_equal(syncguard_url_common(url, &options, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "timeout_ms"));
     syncguard_url_free(url);
@@ -254,12 +256,12 @@ static void test_default(void **state)
     setenv("HOME", "/people/me & %you?", 1);
     unsetenv("XDG_STATE_HOME");
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
-    syncguard_url *url = parse(buffer);
+    syncguard_url *url = url_parse_valid(buffer);
     assert_string_equal(url->path, "/people/me & %you?/.local/state/syncguard/locks.db");
     syncguard_url_free(url);
     setenv("XDG_STATE_HOME", "/s#t\n@te", 1);
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
-    url = parse(buffer);
+    url = url_parse_valid(buffer);
     assert_string_equal(url->path, "/s#t\n@te/syncguard/locks.db");
     syncguard_url_free(url);
     setenv("XDG_STATE_HOME", "///state", 1); /* two slashes would begin a host */
@@ -282,7 +284,7 @@ static void test_default(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_parts),   cmocka_unit_test(test_url_refused),
         cmocka_unit_test(test_caps),    cmocka_unit_test(test_values),
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_default),

@@ -102,7 +102,7 @@ static void test_wait_until(void **state)
 
 static volatile sig_atomic_t alarms;
 
-static void on_alarm(int number)
+static void util_count_alarm(int number)
 {
     (void)number;
     alarms++;
@@ -115,7 +115,7 @@ static void test_interrupted(void **state)
     (void)state;
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_alarm;
+    action.sa_handler = util_count_alarm;
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
     struct itimerval often = {{0, 3000}, {0, 3000}};
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
@@ -246,7 +246,7 @@ typedef struct crowd {
     syncguard_abort *abort_object;
 } crowd;
 
-static void *push(void *argument)
+static void *gate_crowd_enter(void *argument)
 {
     crowd *c = argument;
     for (int i = 0; i < 200; i++) {
@@ -276,7 +276,7 @@ static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort
     assert_int_equal(syncguard_gate_init(&c->gate, places, NULL), SYNCGUARD_OK);
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, push, c), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, gate_crowd_enter, c), 0);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     /* Nothing is lost: all places are back. */
@@ -318,7 +318,7 @@ typedef struct visitor {
     int number;
 } visitor;
 
-static void *queue_up(void *argument)
+static void *gate_visitor_enter(void *argument)
 {
     visitor *v = argument;
     syncguard_limits limits = limits_in(30000, NULL);
@@ -330,7 +330,7 @@ static void *queue_up(void *argument)
     return NULL;
 }
 
-static int waiting(syncguard_gate *gate)
+static int gate_count_waiting(syncguard_gate *gate)
 {
     pthread_mutex_lock(&gate->mutex);
     int count = 0;
@@ -352,8 +352,8 @@ static void test_gate_order(void **state)
     assert_int_equal(syncguard_gate_enter(&l.gate, NULL, NULL), SYNCGUARD_OK);
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, queue_up, &visitors[i]), 0);
-        while (waiting(&l.gate) < i + 1)
+        assert_int_equal(pthread_create(&threads[i], NULL, gate_visitor_enter, &visitors[i]), 0);
+        while (gate_count_waiting(&l.gate) < i + 1)
             sched_yield();
     }
     assert_int_equal(syncguard_gate_enter(&l.gate, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -374,7 +374,7 @@ static int64_t cpu_ms(void)
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
-static void *trigger_later(void *abort_object)
+static void *util_trigger_abort(void *abort_object)
 {
     usleep(50000);
     syncguard_abort_trigger(abort_object);
@@ -406,7 +406,7 @@ static void test_closed_behind_our_back(void **state)
     /* The abort is still seen. */
     limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, trigger_later, abort_object), 0);
+    assert_int_equal(pthread_create(&thread, NULL, util_trigger_abort, abort_object), 0);
     assert_int_equal(syncguard_wait_fds(NULL, 0, &limits, NULL), SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(abort_object); /* closes once more, in vain */

@@ -15,7 +15,7 @@
 static const char *folder;
 static vector_file file;
 
-static bool foreign(const char *kind, const vector_bytes *text)
+static bool vector_is_foreign(const char *kind, const vector_bytes *text)
 {
     bool is_foreign = strcmp(kind, "other") == 0 || strcmp(kind, "surrogate") == 0 ||
                       strcmp(kind, "double") == 0 ||
@@ -27,12 +27,12 @@ static bool foreign(const char *kind, const vector_bytes *text)
     return is_foreign;
 }
 
-static void begin(const char *name)
+static void vectors_open_file(const char *name)
 {
     assert_true(vector_open(&file, folder, name));
 }
 
-static void end(const char *name, int expected)
+static void vectors_close_file(const char *name, int expected)
 {
     assert_int_equal(file.run + file.skipped, expected);
     vector_close(&file, name);
@@ -57,19 +57,19 @@ static void test_key(void **state)
     static vector_bytes key;
     static vector_bytes nfc;
     (void)state;
-    begin("key.txt");
+    vectors_open_file("key.txt");
     char out[SYNCGUARD_KEY_SIZE];
     size_t length;
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &key) && vector_read(file.field[4], &nfc));
-        if (foreign(file.field[1], &key))
+        if (vector_is_foreign(file.field[1], &key))
             continue;
         same_outcome(file.field[0], syncguard_key_normalise(key.data, out, &length, NULL),
                      file.field[3]);
         same_bytes(file.field[0], out, length, &nfc);
         assert_int_equal(out[length], 0);
     }
-    end("key.txt", 63);
+    vectors_close_file("key.txt", 63);
 }
 
 /* RFC 4231, cases 2, 3 and 6 (a key longer than a block), cut to 24 digits. */
@@ -107,11 +107,11 @@ static void test_hash(void **state)
     static vector_bytes nfc;
     static char out[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
     (void)state;
-    begin("hash.txt");
+    vectors_open_file("hash.txt");
     char hash[SYNCGUARD_HASH_SIZE];
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &text) && vector_read(file.field[3], &nfc));
-        if (foreign(file.field[1], &text))
+        if (vector_is_foreign(file.field[1], &text))
             continue;
         assert_true(syncguard_hash(text.data, hash));
         assert_string_equal(hash, file.field[4]);
@@ -121,7 +121,7 @@ static void test_hash(void **state)
         assert_true(length >= 0);
         same_bytes(file.field[0], out, (size_t)length, &nfc);
     }
-    end("hash.txt", 110);
+    vectors_close_file("hash.txt", 110);
 }
 
 /* I-ID-04, I-ID-05, I-ID-06: id, kind, lock id, outcome */
@@ -129,25 +129,25 @@ static void test_lock_id(void **state)
 {
     static vector_bytes text;
     (void)state;
-    begin("lock_id.txt");
+    vectors_open_file("lock_id.txt");
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &text));
-        if (foreign(file.field[1], &text))
+        if (vector_is_foreign(file.field[1], &text))
             continue;
         if (syncguard_lock_id_valid(text.data) != (strcmp(file.field[3], "ok") == 0))
             fail_msg("case %s: not %s", file.field[0], file.field[3]);
     }
-    end("lock_id.txt", 34);
+    vectors_close_file("lock_id.txt", 34);
 }
 
 /* I-FEN-01: id, kind, value, outcome, fence */
 static void test_fence_format(void **state)
 {
     (void)state;
-    begin("fence_format.txt");
+    vectors_open_file("fence_format.txt");
     char fence[SYNCGUARD_FENCE_SIZE];
     while (vector_next(&file)) {
-        if (foreign(file.field[1], NULL))
+        if (vector_is_foreign(file.field[1], NULL))
             continue;
         syncguard_status status =
             syncguard_fence_format(strtoll(file.field[2], NULL, 10), fence, NULL);
@@ -157,20 +157,20 @@ static void test_fence_format(void **state)
             assert_true(syncguard_fence_valid(fence));
         }
     }
-    end("fence_format.txt", 24);
+    vectors_close_file("fence_format.txt", 24);
 }
 
 /* I-TIM-01, I-TIM-05: id, kind, expires or seconds, now or microseconds, tolerance, answer */
 static void test_live(void **state)
 {
     (void)state;
-    begin("live.txt");
+    vectors_open_file("live.txt");
     while (vector_next(&file)) {
         int64_t first = strtoll(file.field[2], NULL, 10);
         int64_t second = strtoll(file.field[3], NULL, 10);
         int64_t tolerance = strtoll(file.field[4], NULL, 10);
         bool live = strcmp(file.field[5], "live") == 0;
-        if (foreign(file.field[1], NULL))
+        if (vector_is_foreign(file.field[1], NULL))
             continue;
         if (strcmp(file.field[1], "redis-time") == 0) {
             assert_int_equal(first * 1000 + second / 1000, strtoll(file.field[5], NULL, 10));
@@ -181,7 +181,7 @@ static void test_live(void **state)
         if (tolerance == SYNCGUARD_TIME_TOLERANCE_MS)
             assert_int_equal(syncguard_is_live(first, second), live);
     }
-    end("live.txt", 25);
+    vectors_close_file("live.txt", 25);
 }
 
 /* The stored name as a backend makes it: the key in NFC, then the name. */
@@ -200,13 +200,13 @@ static void test_storage_name(void **state)
     static vector_bytes key;
     static vector_bytes wanted;
     (void)state;
-    begin("storage_name.txt");
+    vectors_open_file("storage_name.txt");
     char out[SYNCGUARD_NAME_SIZE];
     size_t length = 0;
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &prefix) && vector_read(file.field[3], &key) &&
                     vector_read(file.field[7], &wanted));
-        if (foreign(file.field[1], &key))
+        if (vector_is_foreign(file.field[1], &key))
             continue;
         syncguard_status status = name_of(&prefix, &key, strtoul(file.field[4], NULL, 10),
                                           strtoul(file.field[5], NULL, 10), out, &length);
@@ -214,7 +214,7 @@ static void test_storage_name(void **state)
         if (status == SYNCGUARD_OK)
             same_bytes(file.field[0], out, length, &wanted);
     }
-    end("storage_name.txt", 112);
+    vectors_close_file("storage_name.txt", 112);
 }
 
 /* I-KEY-14: id, kind, prefix, key, limit, reserve, outcome, lock's name, counter's name */
@@ -225,7 +225,7 @@ static void test_fence_name(void **state)
     static vector_bytes base;
     static vector_bytes counter;
     (void)state;
-    begin("fence_name.txt");
+    vectors_open_file("fence_name.txt");
     char out[SYNCGUARD_NAME_SIZE];
     char fence[SYNCGUARD_NAME_SIZE];
     size_t length = 0;
@@ -234,7 +234,7 @@ static void test_fence_name(void **state)
         size_t reserve = strtoul(file.field[5], NULL, 10);
         assert_true(vector_read(file.field[2], &prefix) && vector_read(file.field[3], &key) &&
                     vector_read(file.field[7], &base) && vector_read(file.field[8], &counter));
-        if (foreign(file.field[1], &key))
+        if (vector_is_foreign(file.field[1], &key))
             continue;
         syncguard_status status = name_of(&prefix, &key, limit, reserve, out, &length);
         same_outcome(file.field[0], status, file.field[6]);
@@ -246,7 +246,7 @@ static void test_fence_name(void **state)
             SYNCGUARD_OK);
         same_bytes(file.field[0], fence, length, &counter);
     }
-    end("fence_name.txt", 40);
+    vectors_close_file("fence_name.txt", 40);
 }
 
 /* id, text, nfc; what is in NFC stays as it is */
@@ -256,7 +256,7 @@ static void test_nfc(void **state)
     static vector_bytes nfc;
     static char out[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
     (void)state;
-    begin("nfc.txt");
+    vectors_open_file("nfc.txt");
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[1], &text) && vector_read(file.field[2], &nfc));
         file.run++;
@@ -267,7 +267,7 @@ static void test_nfc(void **state)
         assert_true(length >= 0);
         same_bytes(file.field[0], out, (size_t)length, &nfc);
     }
-    end("nfc.txt", 218);
+    vectors_close_file("nfc.txt", 218);
 }
 
 int main(int argc, char **argv)

@@ -89,7 +89,7 @@ static syncguard_status down_twice(fake_backend *p, syncguard_acquire_op *op, sy
 }
 
 /* I-LCK-07 */
-static void unavailability_is_ridden_over_only_if_asked(void **state)
+static void unavailability_is_retried_if_asked(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -215,7 +215,8 @@ static void a_store_that_goes_down_meanwhile_is_the_outcome(void **state)
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-static syncguard_status hang(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status waiting_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                             syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
@@ -226,7 +227,7 @@ static void timeout_ends_a_hanging_attempt(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = hang;
+    p->on_acquire = waiting_hang_acquire;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 80;
     syncguard_lock *lock = NULL;
@@ -244,14 +245,14 @@ static void timeout_ends_a_hanging_attempt(void **state)
 static syncguard_status locked_then_hang(fake_backend *p, syncguard_acquire_op *op,
                                          syncguard_error *err)
 {
-    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : hang(p, op, err);
+    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : waiting_hang_acquire(p, op, err);
 }
 
 static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = hang;
+    p->on_acquire = waiting_hang_acquire;
     waits_for(p, 80, SYNCGUARD_E_NETWORK_TIMEOUT, NULL);
     p = fake_backend_open(NULL);
     p->on_acquire = locked_then_hang;
@@ -267,7 +268,7 @@ static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 
 static syncguard_status hang_twice(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
-    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : hang(p, op, err);
+    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : waiting_hang_acquire(p, op, err);
 }
 
 /* The deadline of one attempt is not that of the waiting. */
@@ -293,7 +294,7 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
     syncguard_close(&p->base);
 }
 
-static void *trigger_soon(void *abort_object)
+static void *waiting_trigger_abort(void *abort_object)
 {
     sleep_ms(50);
     syncguard_abort_trigger(abort_object);
@@ -311,7 +312,7 @@ static void abort_ends_a_long_pause(void **state)
     options.timeout_ms = 30000;
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
     pthread_t thread;
-    pthread_create(&thread, NULL, trigger_soon, options.abort_object);
+    pthread_create(&thread, NULL, waiting_trigger_abort, options.abort_object);
     syncguard_lock *lock = NULL;
     int64_t begun = syncguard_clock_ns();
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
@@ -324,7 +325,8 @@ static void abort_ends_a_long_pause(void **state)
 
 /* A store with one lock, told about by releases. */
 static atomic_bool held;
-static syncguard_status one_lock(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status waiting_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                               syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return atomic_exchange(&held, true) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
@@ -344,7 +346,7 @@ typedef struct worker {
     syncguard_status status;
 } worker;
 
-static void *take_and_release(void *argument)
+static void *waiting_worker_run(void *argument)
 {
     worker *w = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -364,13 +366,13 @@ static void a_crowd_costs_one_try_per_release(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = one_lock;
+    p->on_acquire = waiting_answer_acquire;
     p->on_release = free_one_lock;
     atomic_store(&held, true);
     worker workers[CROWD];
     for (int i = 0; i < CROWD; i++) {
         workers[i] = (worker){.p = p};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, take_and_release, &workers[i]),
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, waiting_worker_run, &workers[i]),
                          0);
     }
     assert_true(wait_for_count(&p->acquires, CROWD)); /* each tries once by itself */
@@ -388,8 +390,8 @@ static void a_crowd_costs_one_try_per_release(void **state)
 }
 
 /* An event that comes while the try is under way must not be lost. */
-static syncguard_status freed_meanwhile(fake_backend *p, syncguard_acquire_op *op,
-                                        syncguard_error *err)
+static syncguard_status released_meanwhile(fake_backend *p, syncguard_acquire_op *op,
+                                           syncguard_error *err)
 {
     (void)err;
     if (!op->watch || atomic_load(&p->watched) > 1)
@@ -402,7 +404,7 @@ static void event_during_a_try_is_not_lost(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = freed_meanwhile;
+    p->on_acquire = released_meanwhile;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 20000;
     options.timeout_ms = 60000;
@@ -465,7 +467,7 @@ static syncguard_status fail_when_woken(fake_backend *p, syncguard_acquire_op *o
     return atomic_exchange(&held, true) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
 }
 
-static void a_waiter_that_leaves_passes_the_news_on(void **state)
+static void leaving_waiter_passes_the_event_on(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -473,9 +475,9 @@ static void a_waiter_that_leaves_passes_the_news_on(void **state)
     p->on_release = free_one_lock;
     atomic_store(&held, true);
     worker first = {.p = p}, second = {.p = p};
-    pthread_create(&first.thread, NULL, take_and_release, &first);
+    pthread_create(&first.thread, NULL, waiting_worker_run, &first);
     assert_true(wait_for_count(&p->acquires, 2));
-    pthread_create(&second.thread, NULL, take_and_release, &second);
+    pthread_create(&second.thread, NULL, waiting_worker_run, &second);
     assert_true(wait_for_count(&p->acquires, 3));
     sleep_ms(100);
     atomic_store(&break_next, true);
@@ -508,14 +510,14 @@ static void a_release_whose_reply_was_lost_wakes_too(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = one_lock;
+    p->on_acquire = waiting_answer_acquire;
     p->on_release = release_unheard;
     atomic_store(&held, false);
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
     worker waiting = {.p = p};
     int64_t begun = syncguard_clock_ns();
-    pthread_create(&waiting.thread, NULL, take_and_release, &waiting);
+    pthread_create(&waiting.thread, NULL, waiting_worker_run, &waiting);
     assert_true(wait_for_count(&p->watched, 1));
     sleep_ms(50);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -532,7 +534,7 @@ int main(void)
         cmocka_unit_test(retries_are_counted),
         cmocka_unit_test(no_retries_mean_one_attempt),
         cmocka_unit_test(the_message_says_what_ended_the_waiting),
-        cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
+        cmocka_unit_test(unavailability_is_retried_if_asked),
         cmocka_unit_test(retries_used_up_on_a_store_that_is_down),
         cmocka_unit_test(retries_longer_than_the_polls_are_counted),
         cmocka_unit_test(a_wait_that_nobody_answers_ends_with_the_failure),
@@ -545,7 +547,7 @@ int main(void)
         cmocka_unit_test(a_crowd_costs_one_try_per_release),
         cmocka_unit_test(event_during_a_try_is_not_lost),
         cmocka_unit_test(expiry_wakes_the_waiter),
-        cmocka_unit_test(a_waiter_that_leaves_passes_the_news_on),
+        cmocka_unit_test(leaving_waiter_passes_the_event_on),
         cmocka_unit_test(a_release_whose_reply_was_lost_wakes_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

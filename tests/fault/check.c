@@ -90,7 +90,7 @@ bool ghost_between(const history *h, int64_t from, int64_t to)
     return false;
 }
 
-static bool touches(const window *w, int64_t from, int64_t to)
+static bool window_touches(const window *w, int64_t from, int64_t to)
 {
     return w->to != INT64_MAX && to >= w->from && from <= w->to + RESEND_NS;
 }
@@ -98,18 +98,18 @@ static bool touches(const window *w, int64_t from, int64_t to)
 bool fault_between(uint32_t thread, int64_t from, int64_t to)
 {
     for (size_t i = 0; i < set.fault_count; i++) {
-        if (touches(&faults[i], from, to))
+        if (window_touches(&faults[i], from, to))
             return true;
     }
     for (size_t i = 0; i < set.stop_count; i++) {
-        if (stops[i].pid == thread / 256 && touches(&stops[i].when, from, to))
+        if (stops[i].pid == thread / 256 && window_touches(&stops[i].when, from, to))
             return true;
     }
     return false;
 }
 
 /* What of a window lies between *from and to; *from moves to its end. */
-static int64_t overlap_ns(const window *w, int64_t *from, int64_t to)
+static int64_t window_overlap_ns(const window *w, int64_t *from, int64_t to)
 {
     int64_t begin = w->from > *from ? w->from : *from;
     int64_t end = w->to < to ? w->to : to;
@@ -124,7 +124,7 @@ int64_t running_ns(uint32_t thread, int64_t from, int64_t to)
     int64_t time = to > from ? to - from : 0;
     for (size_t i = 0; i < set.stop_count; i++) {
         if (stops[i].pid == thread / 256 && stops[i].when.to != INT64_MAX)
-            time -= overlap_ns(&stops[i].when, &from, to);
+            time -= window_overlap_ns(&stops[i].when, &from, to);
     }
     return time;
 }
@@ -133,7 +133,7 @@ int64_t working_ns(uint32_t thread, int64_t from, int64_t to)
 {
     int64_t time = running_ns(thread, from, to);
     for (size_t i = 0; i < set.fault_count; i++)
-        time -= overlap_ns(&faults[i], &from, to);
+        time -= window_overlap_ns(&faults[i], &from, to);
     return time;
 }
 
@@ -166,7 +166,7 @@ static int64_t last_sent_ns(const history_record *r)
     return r->call_ns + GHOST_NS;
 }
 
-static void *need(void *memory)
+static void *check_alloc_or_exit(void *memory)
 {
     if (memory == NULL) {
         fprintf(stderr, "fault_check: out of memory\n");
@@ -177,12 +177,12 @@ static void *need(void *memory)
 
 /* ---- reading ---- */
 
-static void add(const history_record *r)
+static void check_record_add(const history_record *r)
 {
     history *h = &keys[r->key % MAX_KEYS];
     if (h->count == h->capacity) {
         h->capacity = h->capacity == 0 ? 1024 : h->capacity * 2;
-        h->ops = need(realloc(h->ops, h->capacity * sizeof *h->ops));
+        h->ops = check_alloc_or_exit(realloc(h->ops, h->capacity * sizeof *h->ops));
     }
     h->ops[h->count++] = (op){.r = *r, .holder = -1};
 }
@@ -197,13 +197,13 @@ static bool read_file(const char *path)
     }
     while (fread(&r, sizeof r, 1, file) == 1) {
         if (r.mark == HISTORY_MARK)
-            add(&r);
+            check_record_add(&r);
     }
     fclose(file);
     return true;
 }
 
-static int by_call(const void *a, const void *b)
+static int check_compare_call(const void *a, const void *b)
 {
     const history_record *x = &((const op *)a)->r, *y = &((const op *)b)->r;
     if (x->call_ns != y->call_ns)
@@ -223,10 +223,10 @@ static void forgive_crashed_release(history_record *r)
 }
 
 /* Invocations whose response is there as well go; the others are of unknown outcome. */
-static void resolve_pending(history *h)
+static void check_invocations_resolve(history *h)
 {
     size_t kept = 0;
-    qsort(h->ops, h->count, sizeof *h->ops, by_call);
+    qsort(h->ops, h->count, sizeof *h->ops, check_compare_call);
     for (size_t i = 0; i < h->count; i++) {
         history_record *r = &h->ops[i].r;
         const history_record *before = kept > 0 ? &h->ops[kept - 1].r : NULL;
@@ -256,7 +256,7 @@ typedef struct id_index {
     int op;
 } id_index;
 
-static int by_id(const void *a, const void *b)
+static int check_compare_id(const void *a, const void *b)
 {
     return strcmp(((const id_index *)a)->lock_id, ((const id_index *)b)->lock_id);
 }
@@ -264,18 +264,18 @@ static int by_id(const void *a, const void *b)
 /* Finds for each operation by id the grant it speaks of. */
 static void connect_ids(history *h)
 {
-    id_index *index = need(calloc(h->grant_count + 1, sizeof *index));
+    id_index *index = check_alloc_or_exit(calloc(h->grant_count + 1, sizeof *index));
     for (size_t i = 0; i < h->grant_count; i++) {
         index[i].op = h->grants[i];
         memcpy(index[i].lock_id, h->ops[h->grants[i]].r.lock_id, sizeof index[i].lock_id);
     }
-    qsort(index, h->grant_count, sizeof *index, by_id);
+    qsort(index, h->grant_count, sizeof *index, check_compare_id);
     for (size_t i = 0; i < h->count; i++) {
         id_index wanted;
         memcpy(wanted.lock_id, h->ops[i].r.lock_id, sizeof wanted.lock_id);
-        id_index *found = wanted.lock_id[0] == '\0'
-                              ? NULL
-                              : bsearch(&wanted, index, h->grant_count, sizeof *index, by_id);
+        id_index *found = wanted.lock_id[0] == '\0' ? NULL
+                                                    : bsearch(&wanted, index, h->grant_count,
+                                                              sizeof *index, check_compare_id);
         h->ops[i].holder = found != NULL ? found->op : -1;
     }
     free(index);
@@ -283,7 +283,7 @@ static void connect_ids(history *h)
 
 static const history *sorting;
 
-static int by_fence(const void *a, const void *b)
+static int check_compare_fence(const void *a, const void *b)
 {
     const op *x = &sorting->ops[*(const int *)a], *y = &sorting->ops[*(const int *)b];
     return (x->r.fence > y->r.fence) - (x->r.fence < y->r.fence);
@@ -334,9 +334,9 @@ static void add_failed_attempts(history *h)
 
 static void sort_grants(history *h)
 {
-    h->grants = need(calloc(h->count + 1, sizeof *h->grants));
-    h->ghosts = need(calloc(h->count + 1, sizeof *h->ghosts));
-    h->unknown = need(calloc(h->count + 1, sizeof *h->unknown));
+    h->grants = check_alloc_or_exit(calloc(h->count + 1, sizeof *h->grants));
+    h->ghosts = check_alloc_or_exit(calloc(h->count + 1, sizeof *h->ghosts));
+    h->unknown = check_alloc_or_exit(calloc(h->count + 1, sizeof *h->unknown));
     for (size_t i = 0; i < h->count; i++) {
         const history_record *r = &h->ops[i].r;
         if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_OK)
@@ -348,7 +348,7 @@ static void sort_grants(history *h)
     }
     add_failed_attempts(h);
     sorting = h;
-    qsort(h->grants, h->grant_count, sizeof *h->grants, by_fence);
+    qsort(h->grants, h->grant_count, sizeof *h->grants, check_compare_fence);
     for (size_t i = 0; i < h->grant_count; i++)
         h->ops[h->grants[i]].rank = (int)i;
 }
@@ -453,7 +453,7 @@ static void bound_command(op *grant)
 
 static void connect_ops(history *h)
 {
-    resolve_pending(h);
+    check_invocations_resolve(h);
     sort_grants(h);
     connect_ids(h);
     for (size_t i = 0; i < h->grant_count; i++)
@@ -512,7 +512,7 @@ typedef struct counts {
 } counts;
 
 /* What a holder believes is judged, but is no operation. */
-static void count(const history *h, counts *n)
+static void check_counts_add(const history *h, counts *n)
 {
     n->grants += h->grant_count;
     for (size_t i = 0; i < h->count; i++) {
@@ -539,7 +539,7 @@ int main(int argc, char **argv)
         if (h->count == 0)
             continue;
         connect_ops(h);
-        count(h, &n);
+        check_counts_add(h, &n);
         result |= check_direct(h, key);
         result |= check_order(h, key, &steps);
         result |= check_holders(h, key);

@@ -25,7 +25,7 @@
 
 #define TIMEOUT_MS 1000
 
-static uint32_t draw(worker *w, uint32_t below)
+static uint32_t client_draw(worker *w, uint32_t below)
 {
     return history_draw(&w->random, below);
 }
@@ -47,13 +47,13 @@ static history_record begin_mutation(const worker *w, history_kind kind, uint32_
     return r;
 }
 
-static void finish(const worker *w, history_record *r, syncguard_status status,
-                   history_outcome outcome)
+static void client_record_finish(const worker *w, history_record *r, syncguard_status status,
+                                 history_outcome outcome)
 {
     history_finish(w->c->out, r, (int)status, outcome);
 }
 
-static history_outcome mutation(syncguard_status status)
+static history_outcome client_mutation_outcome(syncguard_status status)
 {
     if (status == SYNCGUARD_OK)
         return HISTORY_OK;
@@ -62,107 +62,108 @@ static history_outcome mutation(syncguard_status status)
     return status == SYNCGUARD_E_INVALID_ARGUMENT ? HISTORY_FAILED : HISTORY_UNKNOWN;
 }
 
-static history_outcome reading(syncguard_status status, bool yes)
+static history_outcome client_query_outcome(syncguard_status status, bool yes)
 {
     if (status < SYNCGUARD_OK)
         return HISTORY_FAILED;
     return yes ? HISTORY_OK : HISTORY_NO;
 }
 
-static void release(worker *w, uint32_t key, const char *lock_id)
+static void client_release(worker *w, uint32_t key, const char *lock_id)
 {
     history_record r = begin_mutation(w, HISTORY_RELEASE, key, lock_id, 0);
     syncguard_status status = syncguard_release(w->c->backend, lock_id, NULL, NULL);
-    finish(w, &r, status, mutation(status));
+    client_record_finish(w, &r, status, client_mutation_outcome(status));
 }
 
-static syncguard_status extend(worker *w, uint32_t key, const char *lock_id, int64_t ttl_ms)
+static syncguard_status client_extend(worker *w, uint32_t key, const char *lock_id, int64_t ttl_ms)
 {
     history_record r = begin_mutation(w, HISTORY_EXTEND, key, lock_id, ttl_ms);
     syncguard_status status = syncguard_extend(w->c->backend, lock_id, ttl_ms, NULL, NULL, NULL);
-    finish(w, &r, status, mutation(status));
+    client_record_finish(w, &r, status, client_mutation_outcome(status));
     return status;
 }
 
-static void look(worker *w, uint32_t key)
+static void client_query(worker *w, uint32_t key)
 {
     char name[64];
     client_key(w->c, key, name, sizeof name);
-    if (draw(w, 2) == 0) {
+    if (client_draw(w, 2) == 0) {
         bool locked = false;
         history_record r = history_begin(HISTORY_IS_LOCKED, key, w->number);
         syncguard_status status = syncguard_is_locked(w->c->backend, name, NULL, &locked, NULL);
-        finish(w, &r, status, reading(status, locked));
+        client_record_finish(w, &r, status, client_query_outcome(status, locked));
     } else {
         syncguard_lock_info_raw info;
         history_record r = history_begin(HISTORY_LOOKUP, key, w->number);
         syncguard_status status = syncguard_get_by_key_raw(w->c->backend, name, NULL, &info, NULL);
         if (status == SYNCGUARD_OK)
             memcpy(r.lock_id, info.lock_id, SYNCGUARD_LOCK_ID_SIZE);
-        finish(w, &r, status, reading(status, status == SYNCGUARD_OK));
+        client_record_finish(w, &r, status, client_query_outcome(status, status == SYNCGUARD_OK));
     }
 }
 
-static void write_resource(worker *w, uint32_t key, int64_t fence)
+static void client_resource_write(worker *w, uint32_t key, int64_t fence)
 {
     history_write_resource(w->c->out, w->c->resource, w->number, key, fence);
 }
 
 /* What a holder does with a grant. */
-static void hold(worker *w, uint32_t key, const syncguard_grant *grant)
+static void client_hold(worker *w, uint32_t key, const syncguard_grant *grant)
 {
     int64_t fence = strtoll(grant->fence, NULL, 10);
-    history_sleep_us(draw(w, 2000));
-    write_resource(w, key, fence);
-    if (draw(w, 4) == 0 &&
-        extend(w, key, grant->lock_id, 50 + (int64_t)draw(w, 300)) == SYNCGUARD_OK)
-        write_resource(w, key, fence);
-    uint32_t end = draw(w, w->c->forget);
+    history_sleep_us(client_draw(w, 2000));
+    client_resource_write(w, key, fence);
+    if (client_draw(w, 4) == 0 &&
+        client_extend(w, key, grant->lock_id, 50 + (int64_t)client_draw(w, 300)) == SYNCGUARD_OK)
+        client_resource_write(w, key, fence);
+    uint32_t end = client_draw(w, w->c->forget);
     if (end == 0) { /* left to expire, and used again about when it does */
-        history_sleep_us(1000 * (900 + (int64_t)draw(w, 700)));
-        (void)extend(w, key, grant->lock_id, 100);
-        write_resource(w, key, fence);
+        history_sleep_us(1000 * (900 + (int64_t)client_draw(w, 700)));
+        (void)client_extend(w, key, grant->lock_id, 100);
+        client_resource_write(w, key, fence);
     }
     if (end != 1) /* 1: forgotten */
-        release(w, key, grant->lock_id);
-    if (end > 1 && draw(w, 10) == 0) { /* no longer ours, perhaps another's by now */
-        release(w, key, grant->lock_id);
-        (void)extend(w, key, grant->lock_id, 100);
+        client_release(w, key, grant->lock_id);
+    if (end > 1 && client_draw(w, 10) == 0) { /* no longer ours, perhaps another's by now */
+        client_release(w, key, grant->lock_id);
+        (void)client_extend(w, key, grant->lock_id, 100);
     }
 }
 
-static void take(worker *w, uint32_t key)
+static void client_take(worker *w, uint32_t key)
 {
     char name[64];
     syncguard_grant grant;
     client_key(w->c, key, name, sizeof name);
-    history_record r = begin_mutation(w, HISTORY_ACQUIRE, key, NULL, 50 + (int64_t)draw(w, 400));
+    history_record r =
+        begin_mutation(w, HISTORY_ACQUIRE, key, NULL, 50 + (int64_t)client_draw(w, 400));
     syncguard_status status = syncguard_acquire(w->c->backend, name, r.ttl_ms, NULL, &grant, NULL);
     if (status == SYNCGUARD_OK) {
         memcpy(r.lock_id, grant.lock_id, SYNCGUARD_LOCK_ID_SIZE);
         r.fence = strtoll(grant.fence, NULL, 10);
     }
-    finish(w, &r, status, mutation(status));
+    client_record_finish(w, &r, status, client_mutation_outcome(status));
     if (status == SYNCGUARD_OK)
-        hold(w, key, &grant);
+        client_hold(w, key, &grant);
     else
-        history_sleep_us(status == SYNCGUARD_LOCKED ? draw(w, 3000) : 20000);
+        history_sleep_us(status == SYNCGUARD_LOCKED ? client_draw(w, 3000) : 20000);
 }
 
-static void ignore(int number)
+static void client_signal_ignore(int number)
 {
     (void)number;
 }
 
-static void *work(void *argument)
+static void *client_worker_run(void *argument)
 {
     worker *w = argument;
     while (syncguard_clock_ns() < w->c->end_ns) {
-        uint32_t key = draw(w, w->c->keys);
-        if (draw(w, 5) == 0)
-            look(w, key);
+        uint32_t key = client_draw(w, w->c->keys);
+        if (client_draw(w, 5) == 0)
+            client_query(w, key);
         else if (w->c->poll_ms == 0)
-            take(w, key);
+            client_take(w, key);
         else
             helper_take(w, key);
     }
@@ -170,7 +171,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static int run(client *c, uint32_t threads)
+static int client_workers_run(client *c, uint32_t threads)
 {
     worker *workers = calloc(threads, sizeof *workers);
     if (workers == NULL)
@@ -179,7 +180,7 @@ static int run(client *c, uint32_t threads)
         workers[i].c = c;
         workers[i].number = (uint32_t)getpid() * 256 + i;
         workers[i].random = (c->seed + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+        if (pthread_create(&workers[i].thread, NULL, client_worker_run, &workers[i]) != 0)
             return 1;
     }
     for (uint32_t i = 0; i < threads; i++)
@@ -191,7 +192,7 @@ static int run(client *c, uint32_t threads)
 /* Interrupts system calls all the time: the handler is installed without SA_RESTART. */
 static bool storm_of_signals(void)
 {
-    struct sigaction action = {.sa_handler = ignore};
+    struct sigaction action = {.sa_handler = client_signal_ignore};
     struct itimerval every = {{0, 500}, {0, 500}};
     return sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0;
 }
@@ -247,7 +248,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "fault_client: %s: %s\n", syncguard_status_name(err.code), err.message);
         return 2;
     }
-    int failed = run(&c, (uint32_t)strtoul(argv[6], NULL, 10));
+    int failed = client_workers_run(&c, (uint32_t)strtoul(argv[6], NULL, 10));
     syncguard_close(c.backend);
     close(c.out);
     close(c.resource);

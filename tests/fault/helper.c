@@ -47,7 +47,7 @@ static bool is_keeper(const worker *w)
     return w->number % 256 == 0;
 }
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void helper_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     hold *h = context;
     history_record r = history_begin(HISTORY_LOST, h->key, h->w->number);
@@ -72,7 +72,7 @@ static bool take_completion(hold *h, syncguard_completion_kind kind, int timeout
     do {
         while (syncguard_queue_next(h->w->queue, done)) {
             if (done->kind == SYNCGUARD_COMPLETION_LOST)
-                on_lost(h, done->lock, done->lost);
+                helper_on_lost(h, done->lock, done->lost);
             if (done->kind == kind)
                 return true;
         }
@@ -80,15 +80,15 @@ static bool take_completion(hold *h, syncguard_completion_kind kind, int timeout
     return false;
 }
 
-static void look_for_loss(hold *h)
+static void helper_loss_collect(hold *h)
 {
     syncguard_completion done;
     if (h->w->queue != NULL)
         (void)take_completion(h, SYNCGUARD_COMPLETION_LOST, 0, &done);
 }
 
-static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_options *options,
-                                syncguard_lock **lock)
+static syncguard_status helper_acquire(hold *h, const char *name,
+                                       const syncguard_lock_options *options, syncguard_lock **lock)
 {
     worker *w = h->w;
     syncguard_lock_options queued = *options;
@@ -112,7 +112,7 @@ static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_
     return done.status;
 }
 
-static syncguard_status release(hold *h, syncguard_lock *lock)
+static syncguard_status helper_release(hold *h, syncguard_lock *lock)
 {
     worker *w = h->w;
     syncguard_status status;
@@ -131,8 +131,8 @@ static syncguard_status release(hold *h, syncguard_lock *lock)
 }
 
 /* A failing release is of unknown outcome, as every dispose is recorded. */
-static void ignore_release_error(void *context, const syncguard_error *error, const char *key,
-                                 const char *lock_id, const char *source)
+static void helper_release_error_ignore(void *context, const syncguard_error *error,
+                                        const char *key, const char *lock_id, const char *source)
 {
     (void)context;
     (void)error;
@@ -141,7 +141,7 @@ static void ignore_release_error(void *context, const syncguard_error *error, co
     (void)source;
 }
 
-static bool believes(hold *h, syncguard_lock *lock)
+static bool helper_held_record(hold *h, syncguard_lock *lock)
 {
     history_record r = history_begin(HISTORY_HELD, h->key, h->w->number);
     memcpy(r.lock_id, h->lock_id, sizeof h->lock_id);
@@ -154,13 +154,13 @@ static bool believes(hold *h, syncguard_lock *lock)
 }
 
 /* Holds for that long, or until the lock is lost. */
-static bool hold_for(hold *h, syncguard_lock *lock, int64_t us)
+static bool helper_hold_for(hold *h, syncguard_lock *lock, int64_t us)
 {
     int64_t end = syncguard_clock_ns() + us * 1000;
     history_write_resource(h->w->c->out, h->w->c->resource, h->w->number, h->key, h->fence);
     do {
-        look_for_loss(h);
-        if (!believes(h, lock))
+        helper_loss_collect(h);
+        if (!helper_held_record(h, lock))
             return false;
         history_sleep_us(us > 5000 ? 2000 : 200);
     } while (syncguard_clock_ns() < end);
@@ -171,15 +171,15 @@ static void wait_for_on_lost(hold *h)
 {
     int64_t end = syncguard_clock_after(syncguard_clock_ns(), LOST_WAIT_MS);
     while (atomic_load(&h->told) == 0 && syncguard_clock_ns() < end) {
-        look_for_loss(h);
+        helper_loss_collect(h);
         history_sleep_us(500);
     }
     /* Too early a second call would come soon. */
     history_sleep_us(2000);
-    look_for_loss(h);
+    helper_loss_collect(h);
 }
 
-static void give_back(hold *h, syncguard_lock *lock)
+static void helper_give_back(hold *h, syncguard_lock *lock)
 {
     worker *w = h->w;
     history_record r = history_begin(HISTORY_RELEASE, h->key, w->number);
@@ -191,7 +191,7 @@ static void give_back(hold *h, syncguard_lock *lock)
         history_finish(w->c->out, &r, 0, HISTORY_UNKNOWN);
         return;
     }
-    syncguard_status status = release(h, lock);
+    syncguard_status status = helper_release(h, lock);
     history_finish(w->c->out, &r, (int)status,
                    status == SYNCGUARD_OK  ? HISTORY_OK
                    : status > SYNCGUARD_OK ? HISTORY_NO
@@ -207,21 +207,21 @@ static int64_t draw_hold_us(worker *w, int64_t ttl_ms)
     return history_draw(&w->random, 600);
 }
 
-static void use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool renewed)
+static void helper_lock_use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool renewed)
 {
     worker *w = h->w;
-    bool held = hold_for(h, lock, draw_hold_us(w, ttl_ms));
+    bool held = helper_hold_for(h, lock, draw_hold_us(w, ttl_ms));
     if (!held && renewed)
         wait_for_on_lost(h);
     if (!held)
-        (void)believes(h, lock); /* what is lost stays lost */
+        (void)helper_held_record(h, lock); /* what is lost stays lost */
     if (held && ttl_ms < LONG_TTL_MS && history_draw(&w->random, 10 * w->c->forget) == 0)
         syncguard_lock_detach(lock); /* left to expire */
     else
-        give_back(h, lock);
+        helper_give_back(h, lock);
 }
 
-static history_outcome failure(syncguard_status status)
+static history_outcome helper_failure_outcome(syncguard_status status)
 {
     if (status == SYNCGUARD_E_INVALID_ARGUMENT)
         return HISTORY_FAILED;
@@ -245,10 +245,10 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
     options.retry_unavailable = w->number % 2 == 1 || w->number % 8 == 6;
     options.auto_extend = history_draw(&w->random, is_keeper(w) ? 4 : 2) != 0;
     if (options.auto_extend) {
-        options.on_lost = on_lost;
+        options.on_lost = helper_on_lost;
         options.on_lost_context = h;
     }
-    options.on_release_error = ignore_release_error;
+    options.on_release_error = helper_release_error_ignore;
     return options;
 }
 
@@ -286,11 +286,11 @@ void helper_take(worker *w, uint32_t key)
     r.outcome = HISTORY_PENDING;
     history_put(w->c->out, &r);
     syncguard_lock *lock = NULL;
-    syncguard_status status = acquire(&h, name, &options, &lock);
+    syncguard_status status = helper_acquire(&h, name, &options, &lock);
     if (status != SYNCGUARD_OK) {
         if (!options.retry_unavailable) /* only its last attempt can have failed */
             r.sent_ns = syncguard_clock_ns() - ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
-        history_finish(w->c->out, &r, (int)status, failure(status));
+        history_finish(w->c->out, &r, (int)status, helper_failure_outcome(status));
         history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? history_draw(&w->random, 3000)
                                                                    : 20000);
         return;
@@ -301,5 +301,5 @@ void helper_take(worker *w, uint32_t key)
     r.fence = h.fence;
     r.sent_ns = sent_ns(lock, &r);
     history_finish(w->c->out, &r, (int)status, HISTORY_OK);
-    use(&h, lock, options.ttl_ms, options.auto_extend);
+    helper_lock_use(&h, lock, options.ttl_ms, options.auto_extend);
 }

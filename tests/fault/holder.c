@@ -16,7 +16,7 @@
 #include "syncguard.h"
 
 /* The resource keeps the highest fence that it has seen and refuses lower ones. */
-static bool write_resource(int fd, int64_t fence)
+static bool holder_resource_write(int fd, int64_t fence)
 {
     int64_t highest = 0;
     if (flock(fd, LOCK_EX) != 0)
@@ -49,11 +49,12 @@ int main(int argc, char **argv)
         return 3;
     }
     int64_t fence = strtoll(syncguard_lock_fence(lock), NULL, 10);
-    printf("held %lld %s\n", (long long)fence, write_resource(fd, fence) ? "accepted" : "refused");
+    printf("held %lld %s\n", (long long)fence,
+           holder_resource_write(fd, fence) ? "accepted" : "refused");
     fflush(stdout);
     char line[16];
     while (fgets(line, sizeof line, stdin) != NULL) {
-        printf("%s %s\n", write_resource(fd, fence) ? "accepted" : "refused",
+        printf("%s %s\n", holder_resource_write(fd, fence) ? "accepted" : "refused",
                syncguard_lock_lost(lock) != 0 ? "lost" : "held");
         fflush(stdout);
     }

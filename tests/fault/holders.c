@@ -31,7 +31,8 @@ static int64_t *later_grants(const history *h)
 
 /* How long a holder may believe in its lock after another was granted it at `next`: the new server
  * has ended it early, unless it was renewed there. Commands do not record that. */
-static int64_t overlap_ns(const history_record *grant, const history_record *r, int64_t next)
+static int64_t holders_overlap_ns(const history_record *grant, const history_record *r,
+                                  int64_t next)
 {
     int64_t renewed = r->kind == HISTORY_HELD ? r->sent_ns - grant->ttl_ms * MS : grant->call_ns;
     bool early = next > set.ahead.from && renewed < set.ahead.to;
@@ -64,7 +65,7 @@ static int check_beliefs(const history *h, uint32_t key)
         int64_t next = later[grant->rank + 1];
         if (next == INT64_MAX)
             continue;
-        int64_t allowed = overlap_ns(&grant->r, &o->r, next);
+        int64_t allowed = holders_overlap_ns(&grant->r, &o->r, next);
         if (allowed > 0)
             count_overlap(&overlapping[grant->rank], o->r.call_ns - next);
         next += allowed;
@@ -92,7 +93,7 @@ typedef struct loss {
     const history_record *released;
 } loss;
 
-static int note(const op *o, loss *l, uint32_t key)
+static int holders_loss_update(const op *o, loss *l, uint32_t key)
 {
     const history_record *r = &o->r;
     if (r->kind == HISTORY_LOST) {
@@ -134,7 +135,7 @@ static int check_losses(const history *h, uint32_t key)
     for (size_t i = 0; i < h->count && result == 0; i++) { /* in order of call */
         const op *o = &h->ops[i];
         if (o->holder >= 0)
-            result = note(o, &losses[h->ops[o->holder].rank], key);
+            result = holders_loss_update(o, &losses[h->ops[o->holder].rank], key);
     }
     for (size_t i = 0; i < h->grant_count && result == 0; i++) {
         const history_record *grant = &h->ops[h->grants[i]].r;

@@ -39,7 +39,7 @@ static bool ghost_about(const history *h, const history_record *r)
     return ghost_between(h, r->call_ns, r->return_ns);
 }
 
-static void renew(state *s, const history_record *r)
+static void order_lease_renew(state *s, const history_record *r)
 {
     s->earliest =
         early_end_ns(r->call_ns, r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
@@ -74,7 +74,7 @@ static bool step_by_id(const history *h, int index, state *s)
         if (r->kind == HISTORY_RELEASE)
             s->holder = -1;
         else
-            renew(s, r);
+            order_lease_renew(s, r);
         return true;
     }
     if (r->outcome == HISTORY_NO)
@@ -102,7 +102,7 @@ static bool changes_nothing(const history_record *r)
 }
 
 /* True if the operation is possible in *s, which becomes the state after it. */
-static bool step(const history *h, int index, state *s)
+static bool order_step(const history *h, int index, state *s)
 {
     const history_record *r = &h->ops[index].r;
     bool mine = h->ops[index].holder >= 0 && s->holder == h->ops[index].holder;
@@ -174,7 +174,7 @@ static bool cache_add(cache *c, const uint64_t hash[2])
     return cache_add_raw(c, hash);
 }
 
-static uint64_t scramble(uint64_t x)
+static uint64_t order_hash_mix(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -182,15 +182,15 @@ static uint64_t scramble(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static void fingerprint(const uint64_t done[2], const state *s, uint64_t out[2])
+static void order_state_fingerprint(const uint64_t done[2], const state *s, uint64_t out[2])
 {
     uint64_t parts[4] = {(uint64_t)s->holder, (uint64_t)s->earliest, (uint64_t)s->latest,
                          (uint64_t)s->granted};
     out[0] = done[0];
     out[1] = done[1];
     for (int i = 0; i < 4; i++) {
-        out[0] = scramble(out[0] ^ parts[i]);
-        out[1] = scramble(out[1] + parts[i]);
+        out[0] = order_hash_mix(out[0] ^ parts[i]);
+        out[1] = order_hash_mix(out[1] + parts[i]);
     }
 }
 
@@ -202,7 +202,7 @@ static int by_time(const void *a, const void *b)
     return (int)y->call - (int)x->call; /* touching operations count as concurrent */
 }
 
-static void lift(entry *call)
+static void order_call_lift(entry *call)
 {
     call->previous->next = call->next;
     call->next->previous = call->previous;
@@ -212,7 +212,7 @@ static void lift(entry *call)
         end->next->previous = end->previous;
 }
 
-static void unlift(entry *call)
+static void order_call_unlift(entry *call)
 {
     entry *end = call->match;
     end->previous->next = end;
@@ -280,7 +280,7 @@ static entry *back_up(const history *h, move *moves, size_t *depth, state *s, ui
         *s = m->before;
         done[0] ^= o->mark[0];
         done[1] ^= o->mark[1];
-        unlift(m->call);
+        order_call_unlift(m->call);
         if (!changes_nothing(&o->r))
             return m->call->next;
     }
@@ -296,8 +296,8 @@ int check_order(history *h, uint32_t key, uint64_t *steps)
     if (moves == NULL)
         return 2;
     for (size_t i = 0; i < h->count; i++) {
-        h->ops[i].mark[0] = scramble(i * 2 + 1);
-        h->ops[i].mark[1] = scramble(i * 2 + 2);
+        h->ops[i].mark[0] = order_hash_mix(i * 2 + 1);
+        h->ops[i].mark[1] = order_hash_mix(i * 2 + 2);
     }
     entry *e = head.next;
     cache known = {NULL, 0, 0};
@@ -313,13 +313,13 @@ int check_order(history *h, uint32_t key, uint64_t *steps)
             state after = s;
             const op *o = &h->ops[e->op];
             uint64_t next_set[2] = {done[0] ^ o->mark[0], done[1] ^ o->mark[1]}, print[2];
-            bool possible = step(h, e->op, &after);
-            fingerprint(next_set, &after, print);
+            bool possible = order_step(h, e->op, &after);
+            order_state_fingerprint(next_set, &after, print);
             if (possible && cache_add(&known, print)) {
                 moves[depth++] = (move){e, s};
                 s = after;
                 memcpy(done, next_set, sizeof done);
-                lift(e);
+                order_call_lift(e);
                 e = head.next;
             } else {
                 e = e->next;

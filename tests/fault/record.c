@@ -12,7 +12,7 @@
 
 #include "history.h"
 
-static int64_t now_ns(void)
+static int64_t record_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
@@ -26,7 +26,7 @@ history_record history_begin(history_kind kind, uint32_t key, uint32_t thread)
     r.kind = kind;
     r.key = key;
     r.thread = thread;
-    r.call_ns = now_ns();
+    r.call_ns = record_now_ns();
     return r;
 }
 
@@ -39,7 +39,7 @@ void history_put(int fd, history_record *r)
 
 void history_finish(int fd, history_record *r, int status, history_outcome outcome)
 {
-    r->return_ns = now_ns();
+    r->return_ns = record_now_ns();
     r->status = status;
     r->outcome = outcome;
     history_put(fd, r);

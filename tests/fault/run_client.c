@@ -24,7 +24,7 @@
 #define TTL_MS 1500
 #define FLAGS (HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND | HISTORY_RETRIES)
 
-static int64_t now_ns(void)
+static int64_t run_client_now_ns(void)
 {
     return history_begin(HISTORY_CHILD, 0, 0).call_ns;
 }
@@ -58,7 +58,7 @@ static int be_child(char **argv)
         alive.fence = r.fence;
         history_finish(out, &alive, 0, HISTORY_OK);
         history_sleep_us(2000);
-    } while (now_ns() < end);
+    } while (run_client_now_ns() < end);
     return 0;
 }
 
@@ -72,7 +72,7 @@ typedef struct runner {
     uint64_t random;
 } runner;
 
-static pid_t start(const runner *w, const history_record *r, int64_t hold_us)
+static pid_t run_client_start(const runner *w, const history_record *r, int64_t hold_us)
 {
     char key[64], number[16], thread[16];
     snprintf(key, sizeof key, "%s-%u", w->argv[3], r->key);
@@ -96,7 +96,7 @@ static pid_t start(const runner *w, const history_record *r, int64_t hold_us)
     return pid;
 }
 
-static int await(pid_t pid)
+static int run_client_await(pid_t pid)
 {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -122,14 +122,14 @@ static void run_once(runner *w)
     r.ttl_ms = TTL_MS;
     r.outcome = HISTORY_PENDING;
     history_put(w->out, &r);
-    pid_t pid = start(w, &r, hold_us);
+    pid_t pid = run_client_start(w, &r, hold_us);
     if (pid < 0)
         return;
     if (killed) {
         history_sleep_us(150000 + (int64_t)history_draw(&w->random, 100000));
         kill(pid, SIGKILL);
     }
-    int code = await(pid);
+    int code = run_client_await(pid);
     if (code == 75) /* nobody answered would be 69 */
         history_finish(w->out, &r, 0, HISTORY_UNKNOWN);
     history_record end = history_begin(HISTORY_CHILD, r.key, w->thread);
@@ -152,8 +152,8 @@ int main(int argc, char **argv)
     w.random = (strtoull(argv[6], NULL, 10) + 1) * UINT64_C(0x9e3779b97f4a7c15);
     if (w.out < 0 || resource < 0 || w.keys == 0)
         return 1;
-    int64_t end = now_ns() + (int64_t)(strtod(argv[8], NULL) * 1e9);
-    while (now_ns() < end)
+    int64_t end = run_client_now_ns() + (int64_t)(strtod(argv[8], NULL) * 1e9);
+    while (run_client_now_ns() < end)
         run_once(&w);
     close(resource);
     close(w.out);

@@ -12,7 +12,7 @@
 
 #include "check.h"
 
-static bool waits(const op *o)
+static bool wakeups_op_waits(const op *o)
 {
     const history_record *r = &o->r;
     return r->kind == HISTORY_ACQUIRE &&
@@ -43,7 +43,7 @@ static int64_t due_ns(const history_record *waiter, int64_t from)
 }
 
 /* From when on the key is free; 0 if that is not known. */
-static int64_t freed_ns(const op *o)
+static int64_t wakeups_released_ns(const op *o)
 {
     if (o->r.kind == HISTORY_RELEASE && o->r.outcome == HISTORY_OK && o->holder >= 0)
         return o->r.return_ns;
@@ -87,30 +87,31 @@ static void leave_queue(const history *h, queue *q, int64_t now)
     q->count = kept;
 }
 
-static bool starves(const history *h, const op *o, int64_t from, int64_t asked)
+static bool wakeups_op_starves(const history *h, const op *o, int64_t from, int64_t asked)
 {
-    if (!waits(o) || o->r.return_ns <= from)
+    if (!wakeups_op_waits(o) || o->r.return_ns <= from)
         return false;
     int64_t due = due_ns(&o->r, from);
     return o->r.return_ns > due && asked > due && !taken_between(h, from, due, o);
 }
 
-static const op *starving(const history *h, const queue *q, const op *freed, int64_t asked)
+static const op *wakeups_starving_find(const history *h, const queue *q, const op *freed,
+                                       int64_t asked)
 {
-    int64_t from = freed_ns(freed);
+    int64_t from = wakeups_released_ns(freed);
     for (size_t i = 0; i < q->count; i++) {
-        if (starves(h, &h->ops[q->ops[i]], from, asked))
+        if (wakeups_op_starves(h, &h->ops[q->ops[i]], from, asked))
             return &h->ops[q->ops[i]];
     }
     for (const op *o = freed + 1; o < h->ops + h->count && o->r.call_ns < asked; o++) {
-        if (starves(h, o, from, asked))
+        if (wakeups_op_starves(h, o, from, asked))
             return o;
     }
     return NULL;
 }
 
 /* Somebody waited who would have been found starving if the release had woken nobody. */
-static bool is_judged(const history *h, const queue *q, int64_t from)
+static bool wakeups_release_is_checked(const history *h, const queue *q, int64_t from)
 {
     int64_t last = h->ops[h->count - 1].r.call_ns;
     for (size_t i = 0; i < q->count; i++) {
@@ -134,7 +135,7 @@ static int check_commands(const history *h, uint32_t key)
     const op *late = NULL;
     for (size_t i = 0; i < h->grant_count; i++) {
         const op *o = &h->ops[h->grants[i]], *next = next_grant(h, o);
-        int64_t from = freed_ns(o);
+        int64_t from = wakeups_released_ns(o);
         if (from == 0 || next == NULL || (next->r.flags & HISTORY_COMMAND) == 0 ||
             next->r.fence != o->r.fence + 1 || next->r.call_ns < from ||
             taken_between(h, from, next->r.return_ns, next))
@@ -159,12 +160,13 @@ int check_wake_ups(const history *h, uint32_t key, size_t *judged)
         exit(2);
     for (size_t i = 0; i < h->count && result == 0; i++) { /* in order of call */
         const op *o = &h->ops[i];
-        int64_t from = freed_ns(o);
+        int64_t from = wakeups_released_ns(o);
         int64_t asked = from != 0 ? next_asked_ns(h, o) : -1;
         if (asked >= 0) {
             leave_queue(h, &q, o->r.call_ns);
-            const op *waiter =
-                working_ns(0, from, asked) > set.wake_ns ? starving(h, &q, o, asked) : NULL;
+            const op *waiter = working_ns(0, from, asked) > set.wake_ns
+                                   ? wakeups_starving_find(h, &q, o, asked)
+                                   : NULL;
             if (waiter != NULL)
                 result = broken(key,
                                 o->r.kind == HISTORY_RELEASE
@@ -172,9 +174,9 @@ int check_wake_ups(const history *h, uint32_t key, size_t *judged)
                                     : "a command ended and did not release its lock",
                                 &o->r, &waiter->r);
             else
-                *judged += o->r.kind == HISTORY_RELEASE && is_judged(h, &q, from);
+                *judged += o->r.kind == HISTORY_RELEASE && wakeups_release_is_checked(h, &q, from);
         }
-        if (waits(o))
+        if (wakeups_op_waits(o))
             q.ops[q.count++] = (int)i;
     }
     free(q.ops);

@@ -43,7 +43,7 @@ typedef struct text_buffer {
     size_t length;
 } text_buffer;
 
-static size_t collect(char *data, size_t size, size_t count, void *context)
+static size_t fake_server_body_collect(char *data, size_t size, size_t count, void *context)
 {
     text_buffer *buffer = context;
     char *longer = realloc(buffer->data, buffer->length + size * count + 1);
@@ -73,7 +73,7 @@ json_t *fake_server_control(const fake_server *server, const char *method, const
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
     }
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, fake_server_body_collect);
     text_buffer answer = {NULL, 0};
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
     assert_int_equal(curl_easy_perform(easy), CURLE_OK);
@@ -194,7 +194,7 @@ void check_status(syncguard_status got, syncguard_status wanted, const syncguard
     _fail(file, line);
 }
 
-static void *trigger_later(void *context)
+static void *fake_server_trigger_later(void *context)
 {
     later *l = context;
     pause_ms(l->after_ms);
@@ -211,7 +211,7 @@ void later_start(later *l, int64_t after_ms)
     atomic_store(&l->triggered_ns, 0);
     syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&l->abort_object, &err));
-    assert_int_equal(pthread_create(&l->thread, NULL, trigger_later, l), 0);
+    assert_int_equal(pthread_create(&l->thread, NULL, fake_server_trigger_later, l), 0);
 }
 
 double later_end(later *l)

@@ -29,7 +29,7 @@ typedef struct arena {
     atomic_llong last_fence;
 } arena;
 
-static void try_once(arena *a, syncguard_backend *backend, const char *key)
+static void firestore_race_try_once(arena *a, syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
     syncguard_error err;
@@ -57,7 +57,7 @@ static void try_once(arena *a, syncguard_backend *backend, const char *key)
     }
 }
 
-static int run(arena *a, const char *url, const char *key, int rounds)
+static int firestore_race_run(arena *a, const char *url, const char *key, int rounds)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.timeout_ms = 60000; /* this is about exclusion, not about speed */
@@ -69,7 +69,7 @@ static int run(arena *a, const char *url, const char *key, int rounds)
     }
     for (int i = 0; i < rounds; i++) {
         pthread_barrier_wait(&a->barrier);
-        try_once(a, backend, key);
+        firestore_race_try_once(a, backend, key);
         if (pthread_barrier_wait(&a->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
             int wins = atomic_exchange(&a->round_wins, 0);
             atomic_fetch_add(&a->wins, wins);
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < processes; i++) {
         pid_t pid = fork();
         if (pid == 0)
-            _exit(run(a, argv[1], key, rounds));
+            _exit(firestore_race_run(a, argv[1], key, rounds));
         if (pid < 0)
             return 1;
     }

@@ -12,7 +12,7 @@ static const char *const names[] = {"before the read", "after the answer", "afte
 static point trigger_at = POINTS;
 static syncguard_abort *trigger;
 
-static void reached(point at)
+static void abort_point_reached(point at)
 {
     if (at == trigger_at)
         syncguard_abort_trigger(trigger);
@@ -30,16 +30,16 @@ WRAP(sg_firestore_call, const sg_firestore_context *ctx, sg_firestore_method met
      sg_firestore_answer *answer)
 {
     syncguard_status status;
-    reached(BEFORE_READ);
+    abort_point_reached(BEFORE_READ);
     status = __real_sg_firestore_call(ctx, method, body, answer);
-    reached(AFTER_ANSWER);
+    abort_point_reached(AFTER_ANSWER);
     return status;
 }
 
 WRAP(sg_firestore_commit, const sg_firestore_context *ctx, json_t *writes,
      sg_firestore_answer *answer)
 {
-    reached(BEFORE_WRITE);
+    abort_point_reached(BEFORE_WRITE);
     return __real_sg_firestore_commit(ctx, writes, answer);
 }
 
@@ -47,13 +47,13 @@ WRAP(sg_firestore_read, const sg_firestore_context *ctx, sg_firestore_method met
      sg_firestore_answer *answer)
 {
     syncguard_status status = __real_sg_firestore_read(ctx, method, body, answer);
-    reached(AFTER_READ);
+    abort_point_reached(AFTER_READ);
     return status;
 }
 
 /* The status of one operation by a process that knows nothing of the lock. */
-static syncguard_status operate(syncguard_backend *backend, int number, const char *lock_id,
-                                const syncguard_call *call)
+static syncguard_status abort_operation_run(syncguard_backend *backend, int number,
+                                            const char *lock_id, const syncguard_call *call)
 {
     syncguard_lock_info info;
     syncguard_grant grant;
@@ -98,7 +98,7 @@ static void nothing_is_written_after_an_abort(void **state)
         call.abort_object = trigger;
         fake_server_forget(&server);
         trigger_at = at;
-        syncguard_status status = operate(other, number, grant.lock_id, &call);
+        syncguard_status status = abort_operation_run(other, number, grant.lock_id, &call);
         trigger_at = POINTS;
         if (status != SYNCGUARD_E_ABORTED || !syncguard_abort_triggered(trigger))
             fail_msg("operation %d, abort %s: %s", number, names[at],

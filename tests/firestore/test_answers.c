@@ -39,7 +39,7 @@ static void rule_for(const char *call, int http, const char *word, int times, co
 }
 
 /* Connections that telemetry has counted as replaced. */
-static long reconnects(const syncguard_backend *backend)
+static long firestore_reconnects_total(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
@@ -58,12 +58,12 @@ static void broken_connections_are_counted(void **state)
                   syncguard_telemetry_wrap(fake_server_open(&server, NULL), NULL, &counted, &err));
     bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(reconnects(counted), 0);
+    assert_int_equal(firestore_reconnects_total(counted), 0);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":1}]");
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(reconnects(counted), 1);
+    assert_int_equal(firestore_reconnects_total(counted), 1);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(reconnects(counted), 1);
+    assert_int_equal(firestore_reconnects_total(counted), 1);
     fake_server_reset(&server);
     syncguard_close(counted);
 }

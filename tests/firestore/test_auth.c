@@ -33,7 +33,7 @@ static void write_json(const char *path, json_t *json)
     json_decref(json);
 }
 
-static char *read_text(const char *path)
+static char *auth_file_read(const char *path)
 {
     static char text[8192];
     FILE *file = fopen(path, "r");
@@ -48,8 +48,8 @@ static void write_account(const char *path, const char *token_uri)
 {
     write_json(path, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "type", "service_account", "project_id",
                                "test", "private_key_id", "key-number-7", "private_key",
-                               read_text(key_file), "client_email", "robot@test.iam", "token_uri",
-                               token_uri));
+                               auth_file_read(key_file), "client_email", "robot@test.iam",
+                               "token_uri", token_uri));
 }
 
 static void write_user(const char *path, const char *token_uri)
@@ -59,7 +59,7 @@ static void write_user(const char *path, const char *token_uri)
                                "refresh/word", "token_uri", token_uri));
 }
 
-static int start(void **state)
+static int auth_setup(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/syncguard-auth-XXXXXX");
@@ -83,7 +83,7 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
+static int auth_teardown(void **state)
 {
     (void)state;
     fake_server_stop(&server);
@@ -93,7 +93,7 @@ static int stop(void **state)
     return 0;
 }
 
-static int clean(void **state)
+static int auth_environment_reset(void **state)
 {
     (void)state;
     unsetenv("FIRESTORE_EMULATOR_HOST");
@@ -111,8 +111,9 @@ static void keep_log(void *context, syncguard_log_level level, const char *messa
     keep_message(message);
 }
 
-static syncguard_status open_with(const char *credentials, syncguard_firestore_token_fn token,
-                                  void *context, syncguard_backend **out)
+static syncguard_status auth_backend_open_with(const char *credentials,
+                                               syncguard_firestore_token_fn token, void *context,
+                                               syncguard_backend **out)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = keep_log;
@@ -128,14 +129,14 @@ static syncguard_status open_with(const char *credentials, syncguard_firestore_t
     return status;
 }
 
-static syncguard_backend *opened(const char *credentials)
+static syncguard_backend *auth_backend_open(const char *credentials)
 {
     syncguard_backend *backend = NULL;
-    assert_status(SYNCGUARD_OK, open_with(credentials, NULL, NULL, &backend));
+    assert_status(SYNCGUARD_OK, auth_backend_open_with(credentials, NULL, NULL, &backend));
     return backend;
 }
 
-static syncguard_status ask(syncguard_backend *backend)
+static syncguard_status auth_ask(syncguard_backend *backend)
 {
     bool locked;
     syncguard_status status = syncguard_is_locked(backend, "k", NULL, &locked, &err);
@@ -160,7 +161,7 @@ static void last_of(const char *call, const char *field, char *out, size_t size)
 
 /* ---- service accounts ---- */
 
-static size_t decode64(const char *text, size_t length, unsigned char *out)
+static size_t auth_base64url_decode(const char *text, size_t length, unsigned char *out)
 {
     static const char alphabet[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -185,7 +186,7 @@ static void check_signature(const char *jwt, const char *end_of_claims)
     EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     unsigned char signature[1024];
-    size_t length = decode64(end_of_claims + 1, strlen(end_of_claims + 1), signature);
+    size_t length = auth_base64url_decode(end_of_claims + 1, strlen(end_of_claims + 1), signature);
     fclose(file);
     assert_non_null(key);
     assert_int_equal(EVP_DigestVerifyInit(context, NULL, EVP_sha256(), NULL, key), 1);
@@ -198,10 +199,10 @@ static void check_signature(const char *jwt, const char *end_of_claims)
 
 static void service_account(void **state)
 {
-    syncguard_backend *mine = opened(account_file);
+    syncguard_backend *mine = auth_backend_open(account_file);
     (void)state;
-    assert_status(SYNCGUARD_OK, ask(mine));
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 1);
     char body[8192];
     last_of("token", "body", body, sizeof body);
@@ -214,10 +215,10 @@ static void service_account(void **state)
     const char *second_dot = strchr(first_dot + 1, '.');
     check_signature(jwt, second_dot);
     unsigned char text[4096];
-    decode64(jwt, (size_t)(first_dot - jwt), text);
+    auth_base64url_decode(jwt, (size_t)(first_dot - jwt), text);
     assert_non_null(strstr((char *)text, "\"alg\":\"RS256\""));
     assert_non_null(strstr((char *)text, "\"kid\":\"key-number-7\""));
-    decode64(first_dot + 1, (size_t)(second_dot - first_dot - 1), text);
+    auth_base64url_decode(first_dot + 1, (size_t)(second_dot - first_dot - 1), text);
     json_t *claims = json_loads((char *)text, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(claims, "iss")), "robot@test.iam");
     assert_string_equal(json_string_value(json_object_get(claims, "scope")),
@@ -234,9 +235,9 @@ static void service_account(void **state)
 
 static void user_with_refresh_token(void **state)
 {
-    syncguard_backend *mine = opened(user_file);
+    syncguard_backend *mine = auth_backend_open(user_file);
     (void)state;
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     char body[1024];
     last_of("token", "body", body, sizeof body);
     assert_string_equal(body, "grant_type=refresh_token&client_id=client%26id"
@@ -246,9 +247,9 @@ static void user_with_refresh_token(void **state)
 
 static void metadata_server(void **state)
 {
-    syncguard_backend *mine = opened(NULL);
+    syncguard_backend *mine = auth_backend_open(NULL);
     (void)state;
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "metadata"), 1);
     char flavor[64];
     last_of("metadata", "flavor", flavor, sizeof flavor);
@@ -263,9 +264,9 @@ typedef struct giver {
     int64_t lifetime_ms;
 } giver;
 
-static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_abort *abort_object,
-                                   char *buffer, size_t size, int64_t *lifetime_ms,
-                                   syncguard_error *error)
+static syncguard_status auth_token_give(void *context, int64_t timeout_ms,
+                                        syncguard_abort *abort_object, char *buffer, size_t size,
+                                        int64_t *lifetime_ms, syncguard_error *error)
 {
     giver *g = context;
     (void)abort_object;
@@ -283,22 +284,22 @@ static void token_callback(void **state)
     (void)state;
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     syncguard_backend *mine = NULL;
-    assert_status(SYNCGUARD_OK, open_with(account_file, give_token, &g, &mine));
-    assert_status(SYNCGUARD_OK, ask(mine));
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_backend_open_with(account_file, auth_token_give, &g, &mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(atomic_load(&g.asked), 1);
     char authorization[256];
     last_of("batchGet", "authorization", authorization, sizeof authorization);
     assert_string_equal(authorization, "Bearer called-token");
     syncguard_close(mine);
     g.answer = SYNCGUARD_E_RATE_LIMITED;
-    assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
-    assert_status(SYNCGUARD_E_RATE_LIMITED, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_backend_open_with(NULL, auth_token_give, &g, &mine));
+    assert_status(SYNCGUARD_E_RATE_LIMITED, auth_ask(mine));
     g.answer = SYNCGUARD_OK;
     g.token = "two\r\nlines: of header";
-    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, auth_ask(mine));
     g.token = "";
-    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, auth_ask(mine));
     syncguard_close(mine);
 }
 
@@ -307,27 +308,27 @@ static void order_of_sources(void **state)
 {
     (void)state;
     setenv("CLOUDSDK_CONFIG", folder, 1);
-    syncguard_backend *mine = opened(NULL);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    syncguard_backend *mine = auth_backend_open(NULL);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     char body[8192];
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
     setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file, 1);
-    mine = opened(NULL);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    mine = auth_backend_open(NULL);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "assertion"));
     syncguard_close(mine);
-    mine = opened(user_file);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    mine = auth_backend_open(user_file);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
     setenv("FIRESTORE_EMULATOR_HOST", server.host, 1);
     fake_server_forget(&server);
-    mine = opened(user_file);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    mine = auth_backend_open(user_file);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 0);
     last_of("batchGet", "authorization", body, sizeof body);
     assert_string_equal(body, "Bearer owner");
@@ -349,18 +350,20 @@ static void unusable_files(void **state)
     };
     (void)state;
     syncguard_backend *mine = NULL;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with("/does/not/exist", NULL, NULL, &mine));
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(folder, NULL, NULL, &mine));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  auth_backend_open_with("/does/not/exist", NULL, NULL, &mine));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, auth_backend_open_with(folder, NULL, NULL, &mine));
     char path[128];
     snprintf(path, sizeof path, "%s/bad.json", folder);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         FILE *file = fopen(path, "w");
         fputs(texts[i], file);
         fclose(file);
-        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(path, NULL, NULL, &mine));
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      auth_backend_open_with(path, NULL, NULL, &mine));
     }
     setenv("GOOGLE_APPLICATION_CREDENTIALS", "/does/not/exist", 1);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(NULL, NULL, NULL, &mine));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, auth_backend_open_with(NULL, NULL, NULL, &mine));
     assert_non_null(strstr(err.message, "GOOGLE_APPLICATION_CREDENTIALS"));
 }
 
@@ -373,14 +376,14 @@ static void unusable_key(void **state)
     snprintf(uri, sizeof uri, "http://%s/token", server.host);
     write_json(path, json_pack("{s:s,s:s,s:s,s:s}", "type", "service_account", "client_email", "a",
                                "private_key", "-----BEGIN NONSENSE-----", "token_uri", uri));
-    syncguard_backend *mine = opened(path);
-    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
+    syncguard_backend *mine = auth_backend_open(path);
+    assert_status(SYNCGUARD_E_AUTH_FAILED, auth_ask(mine));
     syncguard_close(mine);
 }
 
 /* ---- the token's life ---- */
 
-static void rule(const char *call, const char *rest)
+static void auth_rule_set(const char *call, const char *rest)
 {
     char text[512];
     snprintf(text, sizeof text, "[{\"on\":\"%s\",\"times\":-1,%s}]", call, rest);
@@ -410,13 +413,13 @@ static void failures_of_the_endpoint(void **state)
     const char *const files[] = {account_file, user_file, NULL};
     (void)state;
     for (size_t source = 0; source < 3; source++) {
-        syncguard_backend *mine = opened(files[source]);
+        syncguard_backend *mine = auth_backend_open(files[source]);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            rule(files[source] != NULL ? "token" : "metadata", cases[i].rest);
-            assert_status(cases[i].wanted, ask(mine));
+            auth_rule_set(files[source] != NULL ? "token" : "metadata", cases[i].rest);
+            assert_status(cases[i].wanted, auth_ask(mine));
         }
         fake_server_rules(&server, "[]");
-        assert_status(SYNCGUARD_OK, ask(mine));
+        assert_status(SYNCGUARD_OK, auth_ask(mine));
         syncguard_close(mine);
     }
 }
@@ -427,21 +430,21 @@ static void no_endpoint_at_all(void **state)
     char path[128];
     snprintf(path, sizeof path, "%s/nobody.json", folder);
     write_account(path, "http://127.0.0.1:9/token");
-    syncguard_backend *mine = opened(path);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
+    syncguard_backend *mine = auth_backend_open(path);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, auth_ask(mine));
     syncguard_close(mine);
     setenv("GCE_METADATA_HOST", "127.0.0.1:9", 1);
-    mine = opened(NULL);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
+    mine = auth_backend_open(NULL);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, auth_ask(mine));
     syncguard_close(mine);
 }
 
 static void endpoint_that_hangs(void **state)
 {
-    syncguard_backend *mine = opened(account_file);
+    syncguard_backend *mine = auth_backend_open(account_file);
     int64_t before = clock_ms();
     (void)state;
-    rule("token", "\"do\":\"hang\"");
+    auth_rule_set("token", "\"do\":\"hang\"");
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 200;
     bool locked;
@@ -464,11 +467,11 @@ static void an_idle_connection_that_died(void **state)
     char uri[64];
     snprintf(uri, sizeof uri, "http://%s/token", tokens.host);
     write_account(path, uri);
-    syncguard_backend *mine = opened(path);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    syncguard_backend *mine = auth_backend_open(path);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     fake_server_stop(&tokens);
     pause_ms(1500); /* it looks for dead ones once a second */
-    rule("batchGet", "\"do\":\"hang\"");
+    auth_rule_set("batchGet", "\"do\":\"hang\"");
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
     bool locked;
@@ -478,7 +481,7 @@ static void an_idle_connection_that_died(void **state)
     syncguard_close(mine);
 }
 
-static void *ask_once(void *context)
+static void *auth_ask_once(void *context)
 {
     syncguard_error mine;
     bool locked;
@@ -487,12 +490,12 @@ static void *ask_once(void *context)
 
 static void one_thread_fetches_for_all(void **state)
 {
-    syncguard_backend *mine = opened(account_file);
+    syncguard_backend *mine = auth_backend_open(account_file);
     (void)state;
-    rule("token", "\"do\":\"delay\",\"ms\":200");
+    auth_rule_set("token", "\"do\":\"delay\",\"ms\":200");
     pthread_t threads[12];
     for (size_t i = 0; i < 12; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, ask_once, mine), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, auth_ask_once, mine), 0);
     void *good;
     for (size_t i = 0; i < 12; i++) {
         pthread_join(threads[i], &good);
@@ -506,10 +509,10 @@ static void renewed_before_it_ends(void **state)
 {
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
-    syncguard_backend *mine = opened(account_file);
+    syncguard_backend *mine = auth_backend_open(account_file);
     int64_t until = clock_ms() + 2500;
     while (clock_ms() < until) {
-        assert_status(SYNCGUARD_OK, ask(mine));
+        assert_status(SYNCGUARD_OK, auth_ask(mine));
         pause_ms(10);
     }
     assert_in_range(fake_server_calls(&server, "token"), 3, 5);
@@ -532,14 +535,14 @@ static void early_renewal_may_fail(void **state)
 {
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
-    syncguard_backend *mine = opened(account_file);
-    assert_status(SYNCGUARD_OK, ask(mine));
-    rule("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
+    syncguard_backend *mine = auth_backend_open(account_file);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
+    auth_rule_set("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
     age_token(mine, 80500);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 2);
     age_token(mine, 10000);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, auth_ask(mine));
     syncguard_close(mine);
 }
 
@@ -548,12 +551,12 @@ static void early_renewal_may_hang(void **state)
 {
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
-    syncguard_backend *mine = opened(account_file);
-    assert_status(SYNCGUARD_OK, ask(mine));
-    rule("token", "\"do\":\"hang\"");
+    syncguard_backend *mine = auth_backend_open(account_file);
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
+    auth_rule_set("token", "\"do\":\"hang\"");
     age_token(mine, 88500); /* a second and a half left */
     int64_t before = clock_ms();
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_true(clock_ms() - before < 2000);
     assert_int_equal(fake_server_calls(&server, "token"), 2);
     syncguard_close(mine);
@@ -561,16 +564,16 @@ static void early_renewal_may_hang(void **state)
 
 static void refused_token_is_replaced(void **state)
 {
-    syncguard_backend *mine = opened(account_file);
+    syncguard_backend *mine = auth_backend_open(account_file);
     (void)state;
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
                                "\"status\":\"UNAUTHENTICATED\"}]");
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 2);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
                                "\"status\":\"UNAUTHENTICATED\",\"times\":-1}]");
-    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, auth_ask(mine));
     syncguard_close(mine);
 }
 
@@ -584,12 +587,12 @@ static syncguard_status ask_over_tls(const fake_server *secure, const char *ca_f
     own.project = "test";
     own.endpoint = url;
     own.ca_file = ca_file;
-    own.token = give_token;
+    own.token = auth_token_give;
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     own.token_context = &g;
     syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
-    syncguard_status status = ask(mine);
+    syncguard_status status = auth_ask(mine);
     syncguard_close(mine);
     return status;
 }
@@ -632,9 +635,9 @@ static void proxies_of_the_environment(void **state)
     setenv("http_proxy", real, 1);
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     syncguard_backend *mine = NULL;
-    assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
+    assert_status(SYNCGUARD_OK, auth_backend_open_with(NULL, auth_token_give, &g, &mine));
     memcpy(endpoint, real, sizeof real);
-    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, auth_ask(mine));
     assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
     unsetenv("http_proxy");
     syncguard_close(mine);
@@ -659,10 +662,10 @@ static void refusals_of_a_proxy(void **state)
         syncguard_backend *mine = NULL;
         char more[32];
         fake_server_forget(&server);
-        assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
+        assert_status(SYNCGUARD_OK, auth_backend_open_with(NULL, auth_token_give, &g, &mine));
         snprintf(more, sizeof more, "\"do\":\"status\",\"http\":%d", cases[i].http);
-        rule("CONNECT", more);
-        assert_status(cases[i].status, ask(mine));
+        auth_rule_set("CONNECT", more);
+        assert_status(cases[i].status, auth_ask(mine));
         char native[16];
         snprintf(native, sizeof native, "HTTP_%d", cases[i].http);
         assert_string_equal(err.native, native);
@@ -687,27 +690,27 @@ static void no_message_holds_a_secret(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(service_account, clean),
-        cmocka_unit_test_setup(user_with_refresh_token, clean),
-        cmocka_unit_test_setup(metadata_server, clean),
-        cmocka_unit_test_setup(token_callback, clean),
-        cmocka_unit_test_setup(order_of_sources, clean),
-        cmocka_unit_test_setup(unusable_files, clean),
-        cmocka_unit_test_setup(unusable_key, clean),
-        cmocka_unit_test_setup(failures_of_the_endpoint, clean),
-        cmocka_unit_test_setup(no_endpoint_at_all, clean),
-        cmocka_unit_test_setup(endpoint_that_hangs, clean),
-        cmocka_unit_test_setup(an_idle_connection_that_died, clean),
-        cmocka_unit_test_setup(one_thread_fetches_for_all, clean),
-        cmocka_unit_test_setup(renewed_before_it_ends, clean),
-        cmocka_unit_test_setup(early_renewal_may_fail, clean),
-        cmocka_unit_test_setup(early_renewal_may_hang, clean),
-        cmocka_unit_test_setup(refused_token_is_replaced, clean),
-        cmocka_unit_test_setup(certificates_are_verified, clean),
-        cmocka_unit_test_setup(http2_is_spoken, clean),
-        cmocka_unit_test_setup(proxies_of_the_environment, clean),
-        cmocka_unit_test_setup(refusals_of_a_proxy, clean),
+        cmocka_unit_test_setup(service_account, auth_environment_reset),
+        cmocka_unit_test_setup(user_with_refresh_token, auth_environment_reset),
+        cmocka_unit_test_setup(metadata_server, auth_environment_reset),
+        cmocka_unit_test_setup(token_callback, auth_environment_reset),
+        cmocka_unit_test_setup(order_of_sources, auth_environment_reset),
+        cmocka_unit_test_setup(unusable_files, auth_environment_reset),
+        cmocka_unit_test_setup(unusable_key, auth_environment_reset),
+        cmocka_unit_test_setup(failures_of_the_endpoint, auth_environment_reset),
+        cmocka_unit_test_setup(no_endpoint_at_all, auth_environment_reset),
+        cmocka_unit_test_setup(endpoint_that_hangs, auth_environment_reset),
+        cmocka_unit_test_setup(an_idle_connection_that_died, auth_environment_reset),
+        cmocka_unit_test_setup(one_thread_fetches_for_all, auth_environment_reset),
+        cmocka_unit_test_setup(renewed_before_it_ends, auth_environment_reset),
+        cmocka_unit_test_setup(early_renewal_may_fail, auth_environment_reset),
+        cmocka_unit_test_setup(early_renewal_may_hang, auth_environment_reset),
+        cmocka_unit_test_setup(refused_token_is_replaced, auth_environment_reset),
+        cmocka_unit_test_setup(certificates_are_verified, auth_environment_reset),
+        cmocka_unit_test_setup(http2_is_spoken, auth_environment_reset),
+        cmocka_unit_test_setup(proxies_of_the_environment, auth_environment_reset),
+        cmocka_unit_test_setup(refusals_of_a_proxy, auth_environment_reset),
         cmocka_unit_test(no_message_holds_a_secret),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, auth_setup, auth_teardown);
 }

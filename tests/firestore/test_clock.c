@@ -225,7 +225,8 @@ static void so_it_does_for_many(void **state)
     syncguard_close(mine);
 }
 
-static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void firestore_clock_on_lost(void *context, syncguard_lock *lock,
+                                    syncguard_lost_reason reason)
 {
     (void)lock;
     atomic_store((atomic_int *)context, (int)reason);
@@ -240,7 +241,7 @@ static void a_step_back_ends_the_lease(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 3000;
     options.auto_extend = true;
-    options.on_lost = note_loss;
+    options.on_lost = firestore_clock_on_lost;
     atomic_int reason = SYNCGUARD_LOST_NO;
     options.on_lost_context = &reason;
     syncguard_lock *lock = NULL;

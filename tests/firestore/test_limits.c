@@ -22,7 +22,7 @@ static atomic_int slow_lookups;
 static atomic_int lookups_left;
 
 /* One block, as libc's freeaddrinfo wants it. */
-static struct addrinfo *here(in_port_t port)
+static struct addrinfo *limits_loopback_address(in_port_t port)
 {
     struct addrinfo *info = calloc(1, sizeof *info + sizeof(struct sockaddr_in));
     struct sockaddr_in *address = (struct sockaddr_in *)(info + 1);
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
     (void)hints;
     if (node != NULL && strcmp(node, "turning.invalid") == 0 && atomic_load(&lookups_left) > 0) {
         atomic_fetch_sub(&lookups_left, 1);
-        *res = here((in_port_t)strtol(service, NULL, 10));
+        *res = limits_loopback_address((in_port_t)strtol(service, NULL, 10));
         return 0;
     }
     if (node != NULL && strstr(node, ".invalid") != NULL) {
@@ -197,7 +197,7 @@ static void while_shaking_hands_for_tls(void **state)
 #define FLOOD_MS 30000
 
 /* Answers each greeting with messages that OpenSSL reads and ignores, as fast as it can. */
-static void *flood(void *context)
+static void *firestore_tls_flood(void *context)
 {
     static unsigned char hello_requests[9 * 20000];
     static const struct timeval patience = {1, 0};        /* with a peer that has gone */
@@ -229,7 +229,7 @@ static void while_tls_is_flooded(void **state)
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    assert_int_equal(pthread_create(&thread, NULL, firestore_tls_flood, &listener), 0);
     bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
@@ -412,7 +412,7 @@ static void started_programs_inherit_nothing(void **state)
 }
 
 /* With so few descriptors left that a connection, a resolver or libcurl itself lacks one. */
-static void without_descriptors(void **state)
+static void firestore_without_descriptors(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -558,7 +558,7 @@ int main(void)
         cmocka_unit_test_setup(nobody_is_there, reset_server),
         cmocka_unit_test_setup(a_slow_read_delays_the_expiry, reset_server),
         cmocka_unit_test_setup(started_programs_inherit_nothing, reset_server),
-        cmocka_unit_test_setup(without_descriptors, reset_server),
+        cmocka_unit_test_setup(firestore_without_descriptors, reset_server),
         cmocka_unit_test_setup(closed_under_our_feet, reset_server),
         cmocka_unit_test_setup(child_makes_its_own_connections, reset_server),
     };

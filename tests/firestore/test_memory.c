@@ -20,14 +20,14 @@ static atomic_long countdown;
 static bool fail_json;
 static bool fail_ours;
 
-static bool fails_now(bool armed)
+static bool firestore_oom_fails_now(bool armed)
 {
     return armed && atomic_load(&countdown) > 0 && atomic_fetch_sub(&countdown, 1) == 1;
 }
 
 static void *our_malloc(size_t size)
 {
-    void *block = fails_now(fail_ours) ? NULL : malloc(size);
+    void *block = firestore_oom_fails_now(fail_ours) ? NULL : malloc(size);
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
@@ -35,7 +35,7 @@ static void *our_malloc(size_t size)
 
 static void *our_realloc(void *block, size_t size)
 {
-    void *moved = fails_now(fail_ours) ? NULL : realloc(block, size);
+    void *moved = firestore_oom_fails_now(fail_ours) ? NULL : realloc(block, size);
     if (moved != NULL && block == NULL)
         atomic_fetch_add(&live, 1);
     return moved;
@@ -50,13 +50,13 @@ static void our_free(void *block)
 
 static void *json_malloc(size_t size)
 {
-    void *block = fails_now(fail_json) ? NULL : malloc(size);
+    void *block = firestore_oom_fails_now(fail_json) ? NULL : malloc(size);
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
 }
 
-static int start(void **state)
+static int firestore_oom_setup(void **state)
 {
     static const syncguard_allocator allocator = {our_malloc, our_realloc, our_free};
     (void)state;
@@ -70,7 +70,7 @@ typedef syncguard_status (*step)(syncguard_backend *backend);
 
 static char held[SYNCGUARD_LOCK_ID_SIZE];
 
-static syncguard_status do_acquire(syncguard_backend *backend)
+static syncguard_status firestore_oom_acquire(syncguard_backend *backend)
 {
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(backend, "memory", 500, NULL, &grant, &err);
@@ -79,36 +79,36 @@ static syncguard_status do_acquire(syncguard_backend *backend)
     return status;
 }
 
-static syncguard_status do_extend(syncguard_backend *backend)
+static syncguard_status firestore_oom_extend(syncguard_backend *backend)
 {
     return syncguard_extend(backend, held, 600000, NULL, NULL, &err);
 }
 
-static syncguard_status do_release(syncguard_backend *backend)
+static syncguard_status firestore_oom_release(syncguard_backend *backend)
 {
     return syncguard_release(backend, held, NULL, &err);
 }
 
-static syncguard_status do_lookup(syncguard_backend *backend)
+static syncguard_status firestore_oom_lookup(syncguard_backend *backend)
 {
     syncguard_lock_info info;
     return syncguard_get_by_id(backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &info, &err);
 }
 
-static bool go_on(void *context, const syncguard_lock_info *info)
+static bool firestore_oom_info_ignore(void *context, const syncguard_lock_info *info)
 {
     (void)context;
     (void)info;
     return true;
 }
 
-static syncguard_status do_list(syncguard_backend *backend)
+static syncguard_status firestore_oom_list(syncguard_backend *backend)
 {
-    return syncguard_list(backend, NULL, go_on, NULL, &err);
+    return syncguard_list(backend, NULL, firestore_oom_info_ignore, NULL, &err);
 }
 
 /* Fails the n-th allocation of a step for every n, each on a fresh key. Steps before it succeed. */
-static void sweep(step before, step under_test)
+static void firestore_oom_sweep(step before, step under_test)
 {
     for (long n = 1; n < MOST; n++) {
         long before_it = atomic_load(&live);
@@ -125,7 +125,7 @@ static void sweep(step before, step under_test)
             print_error("allocation %ld: %s %s\n", n, syncguard_status_name(status), err.message);
         assert_true(status >= 0 || status == SYNCGUARD_E_OUT_OF_MEMORY);
         /* The handle goes on. */
-        assert_true(do_lookup(mine) == SYNCGUARD_ABSENT);
+        assert_true(firestore_oom_lookup(mine) == SYNCGUARD_ABSENT);
         syncguard_close(mine);
         if (atomic_load(&live) != before_it)
             print_error("allocation %ld (%s) left blocks\n", n, syncguard_status_name(status));
@@ -140,11 +140,11 @@ static void sweep(step before, step under_test)
 static void sweep_all(void)
 {
     fake_server_reset(&server);
-    sweep(NULL, do_acquire);
-    sweep(do_acquire, do_extend);
-    sweep(do_acquire, do_release);
-    sweep(NULL, do_lookup);
-    sweep(do_acquire, do_list);
+    firestore_oom_sweep(NULL, firestore_oom_acquire);
+    firestore_oom_sweep(firestore_oom_acquire, firestore_oom_extend);
+    firestore_oom_sweep(firestore_oom_acquire, firestore_oom_release);
+    firestore_oom_sweep(NULL, firestore_oom_lookup);
+    firestore_oom_sweep(firestore_oom_acquire, firestore_oom_list);
 }
 
 static void of_the_library(void **state)
@@ -230,20 +230,20 @@ static void of_a_signature(void **state)
 }
 
 /* In the child: 0 if the n-th allocation was met, 1 if there are fewer, 2 for a wrong answer. */
-static int use_in_child(syncguard_backend *inherited, bool closes, long n)
+static int firestore_oom_use_in_child(syncguard_backend *inherited, bool closes, long n)
 {
     atomic_store(&countdown, n);
     syncguard_status status = SYNCGUARD_ABSENT;
     if (closes)
         syncguard_close(inherited);
     else
-        status = do_lookup(inherited);
+        status = firestore_oom_lookup(inherited);
     bool met = atomic_load(&countdown) == 0;
     atomic_store(&countdown, 0);
     if (status != SYNCGUARD_ABSENT && status != SYNCGUARD_E_OUT_OF_MEMORY)
         return 2;
     if (!closes) {
-        if (do_lookup(inherited) != SYNCGUARD_ABSENT)
+        if (firestore_oom_lookup(inherited) != SYNCGUARD_ABSENT)
             return 2;
         syncguard_close(inherited);
     }
@@ -255,14 +255,14 @@ static void in_a_forked_child(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
     fail_ours = true;
-    assert_status(SYNCGUARD_ABSENT, do_lookup(mine));
+    assert_status(SYNCGUARD_ABSENT, firestore_oom_lookup(mine));
     for (int closes = 0; closes < 2; closes++) {
         int result = 0;
         for (long n = 1; n < MOST && result == 0; n++) {
             int state_of_child = 0;
             pid_t child = fork();
             if (child == 0)
-                _exit(use_in_child(mine, closes, n));
+                _exit(firestore_oom_use_in_child(mine, closes, n));
             assert_int_equal(waitpid(child, &state_of_child, 0), child);
             assert_true(WIFEXITED(state_of_child));
             result = WEXITSTATUS(state_of_child);
@@ -280,5 +280,5 @@ int main(void)
         cmocka_unit_test(of_jansson),        cmocka_unit_test(of_a_signature),
         cmocka_unit_test(in_a_forked_child),
     };
-    return cmocka_run_group_tests(tests, start, stop_server);
+    return cmocka_run_group_tests(tests, firestore_oom_setup, stop_server);
 }

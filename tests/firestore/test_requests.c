@@ -205,7 +205,8 @@ static void a_batch_names_a_document_once(void **state)
     syncguard_close(mine);
 }
 
-static void count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void firestore_requests_on_lost(void *context, syncguard_lock *lock,
+                                       syncguard_lost_reason reason)
 {
     (void)lock;
     (void)reason;
@@ -221,7 +222,7 @@ static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *r
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
     options.auto_extend = true;
-    options.on_lost = count_loss;
+    options.on_lost = firestore_requests_on_lost;
     atomic_int lost = 0;
     options.on_lost_context = &lost;
     for (int i = 0; i < count; i++) {

@@ -38,13 +38,13 @@ static void read_page(void)
     assert_true(count > 3);
 }
 
-static int start(void **state)
+static int firestore_rights_setup(void **state)
 {
     read_page();
     return start_server(state);
 }
 
-static void permit(const json_t *names)
+static void firestore_rights_permit(const json_t *names)
 {
     json_t *settings = json_pack("{s:O}", "permissions", names);
     char *text = json_dumps(settings, 0);
@@ -61,14 +61,14 @@ static void permit_listed(int without)
         if (i != without)
             json_array_append_new(names, json_string(listed[i]));
     }
-    permit(names);
+    firestore_rights_permit(names);
     json_decref(names);
 }
 
 static int refused;
 
 /* Done, or refused for want of a permission. */
-static bool did(syncguard_status status)
+static bool firestore_rights_allowed(syncguard_status status)
 {
     if (status >= 0)
         return true;
@@ -80,7 +80,7 @@ static bool did(syncguard_status status)
 
 /* New keys, keys that were used before, keys whose lock has expired; single and batched renewals.
  */
-static void hold(syncguard_backend *mine)
+static void firestore_rights_hold(syncguard_backend *mine)
 {
     static const char *const keys[] = {"new", "new", "dead"};
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
@@ -89,53 +89,53 @@ static void hold(syncguard_backend *mine)
         syncguard_extend_op item = {.ttl_ms = 60000};
         syncguard_grant grant, second;
         syncguard_status status = syncguard_acquire(mine, keys[i], 30000, NULL, &grant, &err);
-        if (!did(status) || status != SYNCGUARD_OK)
+        if (!firestore_rights_allowed(status) || status != SYNCGUARD_OK)
             continue;
         item.lock_id = grant.lock_id;
-        did(syncguard_acquire(mine, keys[i], 30000, NULL, &second, &err));
-        did(syncguard_extend(mine, grant.lock_id, 40000, NULL, NULL, &err));
-        did(mine->ops->extend_many(mine, &item, 1, &limits, &err));
-        did(syncguard_release(mine, grant.lock_id, NULL, &err));
+        firestore_rights_allowed(syncguard_acquire(mine, keys[i], 30000, NULL, &second, &err));
+        firestore_rights_allowed(syncguard_extend(mine, grant.lock_id, 40000, NULL, NULL, &err));
+        firestore_rights_allowed(mine->ops->extend_many(mine, &item, 1, &limits, &err));
+        firestore_rights_allowed(syncguard_release(mine, grant.lock_id, NULL, &err));
     }
 }
 
-static bool ignore_one(void *context, const syncguard_lock_info *info)
+static bool firestore_rights_info_ignore(void *context, const syncguard_lock_info *info)
 {
     (void)context, (void)info;
     return true;
 }
 
 /* A lock that somebody else holds. */
-static void look(syncguard_backend *other)
+static void firestore_rights_query(syncguard_backend *other)
 {
     fake_server_plant(&server, "held", "held", FOREIGN_ID, wall_ms() + 60000);
     bool flag;
-    did(syncguard_is_locked(other, "held", NULL, &flag, &err));
+    firestore_rights_allowed(syncguard_is_locked(other, "held", NULL, &flag, &err));
     syncguard_lock_info info;
-    did(syncguard_get_by_key(other, "held", NULL, &info, &err));
-    did(syncguard_get_by_id(other, FOREIGN_ID, NULL, &info, &err));
-    did(syncguard_owns(other, FOREIGN_ID, NULL, &flag, &err));
-    did(syncguard_list(other, NULL, ignore_one, NULL, &err));
+    firestore_rights_allowed(syncguard_get_by_key(other, "held", NULL, &info, &err));
+    firestore_rights_allowed(syncguard_get_by_id(other, FOREIGN_ID, NULL, &info, &err));
+    firestore_rights_allowed(syncguard_owns(other, FOREIGN_ID, NULL, &flag, &err));
+    firestore_rights_allowed(syncguard_list(other, NULL, firestore_rights_info_ignore, NULL, &err));
 }
 
-static void change(syncguard_backend *other)
+static void firestore_rights_change(syncguard_backend *other)
 {
-    did(syncguard_extend(other, FOREIGN_ID, 40000, NULL, NULL, &err));
-    did(syncguard_release(other, FOREIGN_ID, NULL, &err));
+    firestore_rights_allowed(syncguard_extend(other, FOREIGN_ID, 40000, NULL, NULL, &err));
+    firestore_rights_allowed(syncguard_release(other, FOREIGN_ID, NULL, &err));
 }
 
 /* Records of expired locks, removed on demand and by is_locked; the latter keeps a refusal to
  * itself. */
-static void clean(syncguard_backend *mine, bool allowed)
+static void firestore_rights_prune(syncguard_backend *mine, bool allowed)
 {
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
-    did(syncguard_prune(mine, NULL, false, NULL, NULL, &err));
+    firestore_rights_allowed(syncguard_prune(mine, NULL, false, NULL, NULL, &err));
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
     syncguard_backend *cleaner = fake_server_open(&server, &options);
     bool flag;
-    did(syncguard_is_locked(cleaner, "dead", NULL, &flag, &err));
+    firestore_rights_allowed(syncguard_is_locked(cleaner, "dead", NULL, &flag, &err));
     for (int i = 0; allowed && stored("locks/dead"); i++) {
         assert_true(i < 600);
         pause_ms(50);
@@ -145,25 +145,26 @@ static void clean(syncguard_backend *mine, bool allowed)
 
 static int lacking; /* findings of the doctor about permissions */
 
-static void note_finding(void *context, const syncguard_finding *finding)
+static void firestore_rights_finding_note(void *context, const syncguard_finding *finding)
 {
     (void)context;
     if (strcmp(finding->topic, "permissions") == 0 && finding->severity != SYNCGUARD_FINE)
         lacking++;
 }
 
-static void do_everything(int without)
+static void firestore_rights_use_all(int without)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
     fake_server_reset(&server);
     permit_listed(without);
     refused = lacking = 0;
-    hold(mine);
-    look(other);
-    change(other);
-    clean(mine, without < 0);
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note_finding, NULL, &err));
+    firestore_rights_hold(mine);
+    firestore_rights_query(other);
+    firestore_rights_change(other);
+    firestore_rights_prune(mine, without < 0);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(mine, NULL, firestore_rights_finding_note, NULL, &err));
     syncguard_close(other);
     syncguard_close(mine);
 }
@@ -171,7 +172,7 @@ static void do_everything(int without)
 static void documented_permissions_are_enough(void **state)
 {
     (void)state;
-    do_everything(-1);
+    firestore_rights_use_all(-1);
     assert_int_equal(refused, 0);
     assert_int_equal(lacking, 0);
 }
@@ -180,7 +181,7 @@ static void documented_permissions_are_enough(void **state)
 static void requests_need_what_is_documented(void **state)
 {
     (void)state;
-    do_everything(-1);
+    firestore_rights_use_all(-1);
     json_t *log = fake_server_control(&server, "GET", "log", NULL);
     bool used[MOST] = {false};
     json_t *entry;
@@ -211,7 +212,7 @@ static void each_of_them_is_needed(void **state)
 {
     (void)state;
     for (int i = 0; i < count; i++) {
-        do_everything(i);
+        firestore_rights_use_all(i);
         if (refused == 0)
             fail_msg("everything works without %s", listed[i]);
         if (lacking == 0)
@@ -225,12 +226,12 @@ static void reading_needs_no_more_than_a_viewer_has(void **state)
     json_t *names = json_pack("[s,s]", "datastore.entities.get", "datastore.entities.list");
     syncguard_backend *other = fake_server_open(&server, NULL);
     (void)state;
-    permit(names);
+    firestore_rights_permit(names);
     json_decref(names);
     refused = 0;
-    look(other);
+    firestore_rights_query(other);
     assert_int_equal(refused, 0);
-    change(other);
+    firestore_rights_change(other);
     assert_int_equal(refused, 2);
     syncguard_close(other);
 }
@@ -243,5 +244,5 @@ int main(void)
         cmocka_unit_test_setup(each_of_them_is_needed, reset_server),
         cmocka_unit_test_setup(reading_needs_no_more_than_a_viewer_has, reset_server),
     };
-    return cmocka_run_group_tests(tests, start, stop_server);
+    return cmocka_run_group_tests(tests, firestore_rights_setup, stop_server);
 }

@@ -451,7 +451,7 @@ typedef struct findings {
     char text[1024];
 } findings;
 
-static void note(void *context, const syncguard_finding *finding)
+static void rules_finding_note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
@@ -466,7 +466,7 @@ static void doctor_reports_what_is_missing(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 clock:"));
     assert_non_null(strstr(f.text, "0 index:"));
@@ -476,22 +476,22 @@ static void doctor_reports_what_is_missing(void **state)
     fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":400,"
                                "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "2 index:"));
     fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions: documents may not be queried"));
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
     syncguard_close(mine);
 }
@@ -530,7 +530,7 @@ static void doctor_reports_scans(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_decref(fake_server_control(&server, "PUT", "settings", cases[i].settings));
         findings f = {SYNCGUARD_FINE, ""};
-        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
         if (strstr(f.text, cases[i].expected) == NULL)
             fail_msg("%s instead of %s", f.text, cases[i].expected);
         assert_int_equal(queries_by_id(), cases[i].queries);

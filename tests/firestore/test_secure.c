@@ -22,9 +22,9 @@ static char credentials[96];
 
 /* ---- inside the copy ---- */
 
-static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_abort *abort_object,
-                                   char *buffer, size_t size, int64_t *lifetime_ms,
-                                   syncguard_error *err)
+static syncguard_status secure_token_give(void *context, int64_t timeout_ms,
+                                          syncguard_abort *abort_object, char *buffer, size_t size,
+                                          int64_t *lifetime_ms, syncguard_error *err)
 {
     (void)context;
     (void)timeout_ms;
@@ -36,7 +36,7 @@ static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_
 }
 
 /* Opens and asks once. Exit: 0 asked, with whatever answer; 3 refused to open; 4 not privileged. */
-static int inside(const char *how, const char *privileged)
+static int secure_inside_run(const char *how, const char *privileged)
 {
     if ((getauxval(AT_SECURE) != 0) != (strcmp(privileged, "yes") == 0))
         return 4;
@@ -55,7 +55,7 @@ static int inside(const char *how, const char *privileged)
     if (strcmp(how, "plain") != 0)
         own.endpoint = "http://127.0.0.1:9";
     if (strcmp(how, "token") == 0)
-        own.token = give_token;
+        own.token = secure_token_give;
     status = syncguard_firestore_open(&own, &options, &backend, &err);
     if (status == SYNCGUARD_E_INVALID_ARGUMENT)
         return 3;
@@ -69,7 +69,7 @@ static int inside(const char *how, const char *privileged)
 /* ---- around it ---- */
 
 /* Runs a copy with this one variable; its exit code. */
-static int run(bool privileged, const char *how, const char *variable)
+static int secure_copy_run(bool privileged, const char *how, const char *variable)
 {
     const char *program = privileged ? setuid_copy : ordinary;
     const char *arguments[] = {program, "--inside", how, privileged ? "yes" : "no", NULL};
@@ -103,7 +103,7 @@ static void copy_self(const char *to, uid_t owner, mode_t mode)
     assert_int_equal(chmod(to, mode), 0);
 }
 
-static int start(void **state)
+static int secure_setup(void **state)
 {
     (void)state;
     if (geteuid() != 0)
@@ -128,7 +128,7 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
+static int secure_teardown(void **state)
 {
     (void)state;
     if (geteuid() != 0)
@@ -154,10 +154,10 @@ static void only_root_can_try(void)
 static void leads_nowhere(const char *how, const char *variable)
 {
     fake_server_forget(&server);
-    assert_int_equal(run(false, how, variable), 0);
+    assert_int_equal(secure_copy_run(false, how, variable), 0);
     assert_true(fake_server_calls(&server, NULL) > 0);
     fake_server_forget(&server);
-    assert_int_equal(run(true, how, variable), 0);
+    assert_int_equal(secure_copy_run(true, how, variable), 0);
     if (fake_server_calls(&server, NULL) > 0)
         fail_msg("a setuid program obeyed %.20s", variable);
 }
@@ -186,22 +186,22 @@ static void what_libraries_read_is_refused(void **state)
     only_root_can_try();
     char variable[160];
     snprintf(variable, sizeof variable, "SSLKEYLOGFILE=%s", key_log);
-    assert_int_equal(run(true, "token", variable), 3);
+    assert_int_equal(secure_copy_run(true, "token", variable), 3);
     assert_int_not_equal(access(key_log, F_OK), 0);
 #ifdef WITH_POSTGRES
-    assert_int_equal(run(true, "postgres", "PGHOSTADDR=127.0.0.2"), 3);
-    assert_int_equal(run(true, "postgres", "PATH=/bin"), 0);
-    assert_int_equal(run(false, "postgres", "PGHOSTADDR=127.0.0.2"), 0);
+    assert_int_equal(secure_copy_run(true, "postgres", "PGHOSTADDR=127.0.0.2"), 3);
+    assert_int_equal(secure_copy_run(true, "postgres", "PATH=/bin"), 0);
+    assert_int_equal(secure_copy_run(false, "postgres", "PGHOSTADDR=127.0.0.2"), 0);
 #endif
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "--inside") == 0)
-        return inside(argv[2], argv[3]);
+        return secure_inside_run(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_chooses_no_server),
         cmocka_unit_test(what_libraries_read_is_refused),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, secure_setup, secure_teardown);
 }

@@ -7,7 +7,8 @@
 #define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
 
 /* A good lock document, with one field replaced by value (NULL: the field is missing). */
-static void plant(const char *key, int64_t expires_at_ms, const char *field, const char *value)
+static void unreadable_record_plant(const char *key, int64_t expires_at_ms, const char *field,
+                                    const char *value)
 {
     char expires[32];
     snprintf(expires, sizeof expires, "%lld", (long long)expires_at_ms);
@@ -31,20 +32,21 @@ static void plant(const char *key, int64_t expires_at_ms, const char *field, con
 
 static void plant_again(const char *field, const char *value)
 {
-    plant("k", wall_ms() + 60000, field, value);
+    unreadable_record_plant("k", wall_ms() + 60000, field, value);
 }
 
-static bool count_one(void *context, const syncguard_lock_info_raw *info)
+static bool unreadable_info_count(void *context, const syncguard_lock_info_raw *info)
 {
     (void)info;
     ++*(int *)context;
     return true;
 }
 
-static int listed(syncguard_backend *backend)
+static int unreadable_list_count(syncguard_backend *backend)
 {
     int count = 0;
-    assert_status(SYNCGUARD_OK, syncguard_list_raw(backend, NULL, count_one, &count, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_list_raw(backend, NULL, unreadable_info_count, &count, &err));
     return count;
 }
 
@@ -79,7 +81,7 @@ static void nobody_guesses_an_expiry(void **state)
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
         assert_string_equal(err.message, "the stored record cannot be read");
-        assert_int_equal(listed(mine), 0);
+        assert_int_equal(unreadable_list_count(mine), 0);
     }
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
@@ -109,9 +111,9 @@ static void nor_beside_a_live_one(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    plant("a", wall_ms() + 60000, "owner", NULL);
-    plant("b", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
-    plant("c", wall_ms() - 60000, "owner", NULL);
+    unreadable_record_plant("a", wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("b", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
+    unreadable_record_plant("c", wall_ms() - 60000, "owner", NULL);
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
@@ -152,7 +154,7 @@ static void what_is_live_is_held_and_its_owner_may_go_on(void **state)
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(mine, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
         book.warnings = 0;
-        assert_int_equal(listed(mine), 0);
+        assert_int_equal(unreadable_list_count(mine), 0);
         assert_int_equal(book.warnings, 1);
         assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
         assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
@@ -179,7 +181,7 @@ static void an_id_that_nobody_can_have(void **state)
         assert_true(locked);
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(mine, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
-        assert_int_equal(listed(mine), 0);
+        assert_int_equal(unreadable_list_count(mine), 0);
     }
     syncguard_close(mine);
 }
@@ -193,14 +195,14 @@ static void what_is_dead_is_taken_over(void **state)
     bool locked;
     for (size_t i = 0; i < sizeof shown / sizeof shown[0] + 1; i++) {
         damage d = i < sizeof shown / sizeof shown[0] ? shown[i] : (damage){"lockId", NULL};
-        plant("k", wall_ms() - 60000, d.field, d.value);
+        unreadable_record_plant("k", wall_ms() - 60000, d.field, d.value);
         assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
         assert_false(locked);
         assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(mine, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
-        plant("k", wall_ms() - 60000, d.field, d.value);
+        unreadable_record_plant("k", wall_ms() - 60000, d.field, d.value);
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     }
@@ -223,7 +225,7 @@ static void what_nobody_needs_fails_nothing(void **state)
         assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(mine, "k", NULL, &raw, &err));
         assert_string_equal(raw.owner, i == 0 ? "" : "me");
         assert_int_equal(raw.info.acquired_at_ms, i == 0 ? 5 : 0);
-        assert_int_equal(listed(mine), 1);
+        assert_int_equal(unreadable_list_count(mine), 1);
     }
     syncguard_close(mine);
 }
@@ -245,7 +247,7 @@ static void a_key_is_normalised_when_it_is_read(void **state)
     syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
     assert_string_equal(raw.key, composed);
-    assert_int_equal(listed(mine), 1);
+    assert_int_equal(unreadable_list_count(mine), 1);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
     syncguard_close(mine);
@@ -279,7 +281,7 @@ typedef struct findings {
     char text[2048];
 } findings;
 
-static void note(void *context, const syncguard_finding *finding)
+static void unreadable_finding_note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
@@ -289,24 +291,24 @@ static void note(void *context, const syncguard_finding *finding)
              finding->topic, finding->text);
 }
 
-static void doctor_finds_them(void **state)
+static void firestore_doctor_finds_them(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    plant("fine", wall_ms() + 60000, "owner", NULL);
-    plant("dead", wall_ms() - 60000, "fence", NULL);
+    unreadable_record_plant("fine", wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("dead", wall_ms() - 60000, "fence", NULL);
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 records:"));
-    plant("secret-a", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
-    plant("secret-b", wall_ms() + 60000, "fence", NULL);
+    unreadable_record_plant("secret-a", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
+    unreadable_record_plant("secret-b", wall_ms() + 60000, "fence", NULL);
     json_decref(fake_server_control(&server, "PUT", "documents",
                                     "{\"" PREFIX "fence_counters/fence:x\":{},"
                                     "\"" PREFIX "fence_counters_2/y\":{},"
                                     "\"" PREFIX "locks-2/y\":{}}"));
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "1 records: 2 locks and 1 counters"));
     assert_null(strstr(f.text, "secret"));
     assert_null(strstr(f.text, "slashes"));
@@ -318,12 +320,12 @@ static void doctor_finds_locks_of_keys_with_slashes(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    plant("a/b/c", wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("a/b/c", wall_ms() + 60000, "owner", NULL);
     json_decref(fake_server_control(
         &server, "PUT", "documents",
         "{\"" PREFIX "fence_counters/fence:a/b/c\":{\"fence\":{\"stringValue\":\"1\"}}}"));
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
     assert_non_null(strstr(f.text, "1 slashes: 2 documents"));
     assert_non_null(strstr(f.text, "0 records:"));
     syncguard_close(mine);
@@ -341,7 +343,7 @@ int main(void)
         cmocka_unit_test_setup(what_nobody_needs_fails_nothing, reset_server),
         cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, reset_server),
         cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, reset_server),
-        cmocka_unit_test_setup(doctor_finds_them, reset_server),
+        cmocka_unit_test_setup(firestore_doctor_finds_them, reset_server),
         cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, reset_server),
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);

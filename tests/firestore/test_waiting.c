@@ -15,7 +15,7 @@ typedef struct waiter {
     int64_t granted_ms;
 } waiter;
 
-static void *wait_for_it(void *context)
+static void *firestore_waiter_run(void *context)
 {
     waiter *w = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -30,7 +30,8 @@ static void *wait_for_it(void *context)
     return NULL;
 }
 
-static void begin(waiter *w, syncguard_backend *backend, syncguard_abort *abort_object, int number)
+static void firestore_waiter_start(waiter *w, syncguard_backend *backend,
+                                   syncguard_abort *abort_object, int number)
 {
     w->backend = backend;
     w->abort_object = abort_object;
@@ -38,12 +39,13 @@ static void begin(waiter *w, syncguard_backend *backend, syncguard_abort *abort_
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 1 << 18);
-    assert_int_equal(pthread_create(&w->thread, &small, wait_for_it, w), 0);
+    assert_int_equal(pthread_create(&w->thread, &small, firestore_waiter_run, w), 0);
     pthread_attr_destroy(&small);
 }
 
 /* Tries per second of so many waiters, on as many keys or on one, once they are at rest. */
-static double rate_of(size_t count, bool one_key, int64_t settle_ms, int64_t measure_ms)
+static double firestore_waiter_try_rate(size_t count, bool one_key, int64_t settle_ms,
+                                        int64_t measure_ms)
 {
     static waiter waiters[WAITERS];
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -55,7 +57,7 @@ static double rate_of(size_t count, bool one_key, int64_t settle_ms, int64_t mea
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     for (size_t i = 0; i < count; i++)
-        begin(&waiters[i], mine, abort_object, one_key ? 0 : (int)i);
+        firestore_waiter_start(&waiters[i], mine, abort_object, one_key ? 0 : (int)i);
     pause_ms(settle_ms);
     fake_server_forget(&server);
     pause_ms(measure_ms);
@@ -75,13 +77,13 @@ static double rate_of(size_t count, bool one_key, int64_t settle_ms, int64_t mea
 static void many_waiters_share_a_rate(void **state)
 {
     (void)state;
-    assert_true(rate_of(WAITERS, false, 8000, 8000) < 80);
+    assert_true(firestore_waiter_try_rate(WAITERS, false, 8000, 8000) < 80);
 }
 
 static void waiters_of_one_key_share_one_poll(void **state)
 {
     (void)state;
-    assert_true(rate_of(50, true, 2000, 4000) < 4);
+    assert_true(firestore_waiter_try_rate(50, true, 2000, 4000) < 4);
 }
 
 /* A single waiter is as quick as ever, and reads the lock alone, not the counter. */
@@ -91,7 +93,7 @@ static void one_waiter_is_not_slowed_down(void **state)
     (void)state;
     fake_server_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
     waiter w;
-    begin(&w, mine, NULL, 7);
+    firestore_waiter_start(&w, mine, NULL, 7);
     pause_ms(3000);
     fake_server_forget(&server);
     pause_ms(3000);

@@ -46,7 +46,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *node, const c
     return next.function == NULL ? EAI_FAIL : next.function(node, service, hints, out);
 }
 
-static double now_ms(void)
+static double hang_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -61,53 +61,53 @@ typedef struct world {
 
 /* ---- the operations ---- */
 
-static syncguard_status do_acquire(world *w, syncguard_call *call)
+static syncguard_status hang_call_acquire(world *w, syncguard_call *call)
 {
     syncguard_grant grant;
     return syncguard_acquire(w->backend, "hang:other", 1000, call, &grant, NULL);
 }
 
-static syncguard_status do_release(world *w, syncguard_call *call)
+static syncguard_status hang_call_release(world *w, syncguard_call *call)
 {
     return syncguard_release(w->backend, w->lock_id, call, NULL);
 }
 
-static syncguard_status do_extend(world *w, syncguard_call *call)
+static syncguard_status hang_call_extend(world *w, syncguard_call *call)
 {
     return syncguard_extend(w->backend, w->lock_id, 600000, call, NULL, NULL);
 }
 
-static syncguard_status do_is_locked(world *w, syncguard_call *call)
+static syncguard_status hang_call_is_locked(world *w, syncguard_call *call)
 {
     bool locked = false;
     return syncguard_is_locked(w->backend, "hang", call, &locked, NULL);
 }
 
-static syncguard_status do_by_key(world *w, syncguard_call *call)
+static syncguard_status hang_call_by_key(world *w, syncguard_call *call)
 {
     syncguard_lock_info info;
     return syncguard_get_by_key(w->backend, "hang", call, &info, NULL);
 }
 
-static syncguard_status do_by_id(world *w, syncguard_call *call)
+static syncguard_status hang_call_by_id(world *w, syncguard_call *call)
 {
     syncguard_lock_info info;
     return syncguard_get_by_id(w->backend, w->lock_id, call, &info, NULL);
 }
 
-static bool count_one(void *context, const syncguard_lock_info *info)
+static bool hang_ignore_info(void *context, const syncguard_lock_info *info)
 {
     (void)context;
     (void)info;
     return true;
 }
 
-static syncguard_status do_list(world *w, syncguard_call *call)
+static syncguard_status hang_call_list(world *w, syncguard_call *call)
 {
-    return syncguard_list(w->backend, call, count_one, NULL, NULL);
+    return syncguard_list(w->backend, call, hang_ignore_info, NULL, NULL);
 }
 
-static syncguard_status do_helper(world *w, syncguard_call *call)
+static syncguard_status hang_call_helper(world *w, syncguard_call *call)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 1000;
@@ -122,7 +122,7 @@ static syncguard_status do_helper(world *w, syncguard_call *call)
 }
 
 /* Far more requests than a queue has threads: the last completion counts. */
-static syncguard_status do_queue(world *w, syncguard_call *call)
+static syncguard_status hang_call_queue(world *w, syncguard_call *call)
 {
     syncguard_lock_options options =
         SYNCGUARD_LOCK_OPTIONS_WAIT_MS(call->abort_object != NULL ? 5000 : call->timeout_ms);
@@ -152,9 +152,11 @@ static syncguard_status do_queue(world *w, syncguard_call *call)
 static const struct {
     const char *name;
     syncguard_status (*call)(world *w, syncguard_call *call);
-} operations[] = {{"acquire", do_acquire},     {"extend", do_extend},   {"is_locked", do_is_locked},
-                  {"get_by_key", do_by_key},   {"get_by_id", do_by_id}, {"list", do_list},
-                  {"lock_acquire", do_helper}, {"queue", do_queue},     {"release", do_release}};
+} operations[] = {{"acquire", hang_call_acquire},     {"extend", hang_call_extend},
+                  {"is_locked", hang_call_is_locked}, {"get_by_key", hang_call_by_key},
+                  {"get_by_id", hang_call_by_id},     {"list", hang_call_list},
+                  {"lock_acquire", hang_call_helper}, {"queue", hang_call_queue},
+                  {"release", hang_call_release}};
 
 /* ---- ending them ---- */
 
@@ -163,19 +165,19 @@ typedef struct trigger {
     double at_ms;                  /* when it was triggered */
 } trigger;
 
-static void *pull(void *argument)
+static void *trigger_pull(void *argument)
 {
     trigger *self = argument;
-    double start = now_ms();
+    double start = hang_now_ms();
     (void)poll(NULL, 0, END_MS);
-    self->at_ms = now_ms();
+    self->at_ms = hang_now_ms();
     if (self->abort_object != NULL)
         syncguard_abort_trigger(self->abort_object);
     printf("control - %.2f -\n", self->at_ms - start - END_MS);
     return NULL;
 }
 
-static void one_call(world *w, size_t which, bool by_abort)
+static void hang_time_call(world *w, size_t which, bool by_abort)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     trigger end = {NULL, 0};
@@ -183,12 +185,12 @@ static void one_call(world *w, size_t which, bool by_abort)
         exit(70);
     call.abort_object = end.abort_object;
     call.timeout_ms = by_abort ? 5000 : END_MS;
-    double start = now_ms();
+    double start = hang_now_ms();
     pthread_t thread;
-    if (pthread_create(&thread, NULL, pull, &end) != 0)
+    if (pthread_create(&thread, NULL, trigger_pull, &end) != 0)
         exit(70);
     syncguard_status status = operations[which].call(w, &call);
-    double back = now_ms();
+    double back = hang_now_ms();
     pthread_join(thread, NULL);
     double late = back - (by_abort ? end.at_ms : start + END_MS);
     printf("%s %s %.2f %s\n", operations[which].name, by_abort ? "abort" : "deadline",
@@ -197,7 +199,7 @@ static void one_call(world *w, size_t which, bool by_abort)
     syncguard_abort_free(end.abort_object);
 }
 
-static int open_late(const char *url)
+static int hang_time_open(const char *url)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
@@ -212,16 +214,16 @@ static int open_late(const char *url)
         bool locked = false;
         trigger none = {NULL, 0};
         pthread_t thread;
-        if (pthread_create(&thread, NULL, pull, &none) != 0)
+        if (pthread_create(&thread, NULL, trigger_pull, &none) != 0)
             return 70;
         /* Some stores connect when they are opened, others with the first operation. */
-        double start = now_ms();
+        double start = hang_now_ms();
         syncguard_status status = syncguard_open(url, &options, &backend, NULL);
         if (status == SYNCGUARD_OK) {
-            start = now_ms();
+            start = hang_now_ms();
             status = syncguard_is_locked(backend, "hang", NULL, &locked, NULL);
         }
-        double late = now_ms() - start - END_MS;
+        double late = hang_now_ms() - start - END_MS;
         pthread_join(thread, NULL);
         printf("open deadline %.2f %s\n", late < 0 ? 0 : late, syncguard_status_name(status));
         fflush(stdout);
@@ -236,7 +238,7 @@ int main(int argc, char **argv)
     syncguard_error err;
     bool named = argc == 3 && strcmp(argv[1], "--named") == 0;
     if (argc == 3 && strcmp(argv[1], "--open") == 0)
-        return open_late(argv[2]);
+        return hang_time_open(argv[2]);
     if (argc < 2 || syncguard_open(argv[argc - 1], NULL, &w.backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "hang_client: %s\n", argc < 2 ? "no URL" : err.message);
         return 70;
@@ -255,7 +257,7 @@ int main(int argc, char **argv)
         return 70;
     for (size_t which = 0; which < sizeof operations / sizeof operations[0]; which++) {
         for (int i = 0; i < 2 * REPETITIONS; i++)
-            one_call(&w, which, i % 2 != 0);
+            hang_time_call(&w, which, i % 2 != 0);
     }
     fflush(stdout);
     _exit(0); /* closing would wait for the server */

@@ -65,7 +65,8 @@ static void check_sizes(use_fn *use, const void *valid, size_t first, size_t kno
 }
 
 /* What was opened is not needed. By its address, because arguments are evaluated in any order. */
-static syncguard_status opened(syncguard_status status, syncguard_backend *const *backend)
+static syncguard_status sizes_close_opened(syncguard_status status,
+                                           syncguard_backend *const *backend)
 {
     if (status == SYNCGUARD_OK)
         syncguard_close(*backend);
@@ -77,7 +78,7 @@ static syncguard_status opened(syncguard_status status, syncguard_backend *const
 static syncguard_status use_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_open("memory:", options, &backend, NULL), &backend);
+    return sizes_close_opened(syncguard_open("memory:", options, &backend, NULL), &backend);
 }
 
 static void common_options(void **state)
@@ -118,7 +119,7 @@ static syncguard_status use_set_options(const void *options)
     return status;
 }
 
-static void lock_options(void **state)
+static void sizes_of_lock_options(void **state)
 {
     (void)state;
     const syncguard_lock_options valid = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -171,7 +172,7 @@ static void telemetry_options(void **state)
 static syncguard_status use_sqlite_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_sqlite_open(options, NULL, &backend, NULL), &backend);
+    return sizes_close_opened(syncguard_sqlite_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void sqlite_options(void **state)
@@ -194,7 +195,7 @@ static void sqlite_options(void **state)
 static syncguard_status use_redis_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_redis_open(options, NULL, &backend, NULL), &backend);
+    return sizes_close_opened(syncguard_redis_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void redis_options(void **state)
@@ -210,7 +211,7 @@ static void redis_options(void **state)
 static syncguard_status use_postgres_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_postgres_open(options, NULL, &backend, NULL), &backend);
+    return sizes_close_opened(syncguard_postgres_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void postgres_options(void **state)
@@ -227,7 +228,7 @@ static void postgres_options(void **state)
 static syncguard_status use_firestore_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_firestore_open(options, NULL, &backend, NULL), &backend);
+    return sizes_close_opened(syncguard_firestore_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void firestore_options(void **state)
@@ -241,13 +242,13 @@ static void firestore_options(void **state)
 }
 #endif
 
-static int open_memory(void **state)
+static int sizes_open_memory(void **state)
 {
     (void)state;
     return syncguard_open("memory:", NULL, &memory, NULL) == SYNCGUARD_OK ? 0 : -1;
 }
 
-static int close_memory(void **state)
+static int sizes_close_memory(void **state)
 {
     (void)state;
     syncguard_close(memory);
@@ -257,8 +258,8 @@ static int close_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(common_options),    cmocka_unit_test(call_options),
-        cmocka_unit_test(lock_options),      cmocka_unit_test(queue_options),
+        cmocka_unit_test(common_options),        cmocka_unit_test(call_options),
+        cmocka_unit_test(sizes_of_lock_options), cmocka_unit_test(queue_options),
         cmocka_unit_test(telemetry_options),
 #ifdef HAVE_SQLITE
         cmocka_unit_test(sqlite_options),
@@ -273,5 +274,5 @@ int main(void)
         cmocka_unit_test(firestore_options),
 #endif
     };
-    return cmocka_run_group_tests(tests, open_memory, close_memory);
+    return cmocka_run_group_tests(tests, sizes_open_memory, sizes_close_memory);
 }

@@ -43,7 +43,7 @@ static atomic_long failures;
 static bool fail_engine; /* SQLite's allocations fail instead of ours */
 
 /* Stops at 1 where all later ones fail too: nothing is written after disarm(). */
-static bool fails_now(void)
+static bool oom_fails_now(void)
 {
     long last = atomic_load(&for_good) ? 1 : 0;
     long left = atomic_load(&countdown);
@@ -55,35 +55,35 @@ static bool fails_now(void)
     return true;
 }
 
-static void arm(long after, bool persistent)
+static void oom_failure_arm(long after, bool persistent)
 {
     atomic_store(&failures, 0);
     atomic_store(&for_good, persistent);
     atomic_store(&countdown, after);
 }
 
-static void disarm(void)
+static void oom_failure_disarm(void)
 {
     atomic_store(&countdown, 0);
 }
 
-static void *failing_malloc(size_t size)
+static void *oom_failing_malloc(size_t size)
 {
-    void *block = !fail_engine && fails_now() ? NULL : malloc(size);
+    void *block = !fail_engine && oom_fails_now() ? NULL : malloc(size);
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
 }
 
-static void *failing_realloc(void *block, size_t size)
+static void *oom_failing_realloc(void *block, size_t size)
 {
-    void *grown = !fail_engine && fails_now() ? NULL : realloc(block, size);
+    void *grown = !fail_engine && oom_fails_now() ? NULL : realloc(block, size);
     if (block == NULL && grown != NULL)
         atomic_fetch_add(&live, 1);
     return grown;
 }
 
-static void counting_free(void *block)
+static void oom_counting_free(void *block)
 {
     if (block != NULL)
         atomic_fetch_sub(&live, 1);
@@ -96,7 +96,7 @@ static atomic_long engine_live;
 
 static void *engine_malloc(int size)
 {
-    void *block = fail_engine && fails_now() ? NULL : engine.xMalloc(size);
+    void *block = fail_engine && oom_fails_now() ? NULL : engine.xMalloc(size);
     if (block != NULL)
         atomic_fetch_add(&engine_live, 1);
     return block;
@@ -104,7 +104,7 @@ static void *engine_malloc(int size)
 
 static void *engine_realloc(void *block, int size)
 {
-    return fail_engine && fails_now() ? NULL : engine.xRealloc(block, size);
+    return fail_engine && oom_fails_now() ? NULL : engine.xRealloc(block, size);
 }
 
 static void engine_free(void *block)
@@ -148,7 +148,7 @@ static syncguard_status op_acquire(scene *s)
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(s->backend, s->key, 30000, NULL, &grant, &s->err);
     if (status == SYNCGUARD_OK) {
-        disarm();
+        oom_failure_disarm();
         assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     }
     return status;
@@ -167,7 +167,7 @@ static syncguard_status op_release(scene *s)
 {
     syncguard_status status = syncguard_release(s->backend, s->grant.lock_id, NULL, &s->err);
     if (status == SYNCGUARD_OK) {
-        disarm();
+        oom_failure_disarm();
         assert_int_equal(syncguard_acquire(s->backend, s->held_key, 60000, NULL, &s->grant, NULL),
                          SYNCGUARD_OK);
     }
@@ -271,26 +271,26 @@ static syncguard_status op_examine(scene *s)
     return syncguard_examine(s->backend, NULL, see_finding, NULL, &s->err);
 }
 
-static syncguard_status take_lock(scene *s, bool auto_extend)
+static syncguard_status oom_lock_take(scene *s, bool auto_extend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = auto_extend;
     syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(s->backend, s->key, &options, &lock, &s->err);
     assert_true((status == SYNCGUARD_OK) == (lock != NULL));
-    disarm();
+    oom_failure_disarm();
     syncguard_lock_dispose(lock);
     return status;
 }
 
 static syncguard_status op_lock_acquire(scene *s)
 {
-    return take_lock(s, false);
+    return oom_lock_take(s, false);
 }
 
 static syncguard_status op_lock_auto_extend(scene *s)
 {
-    return take_lock(s, true);
+    return oom_lock_take(s, true);
 }
 
 static syncguard_status op_lock_set(scene *s)
@@ -304,7 +304,7 @@ static syncguard_status op_lock_set(scene *s)
     syncguard_status status =
         syncguard_lock_acquire_all(s->backend, keys, 3, &options, &set, &s->err);
     assert_true((status == SYNCGUARD_OK) == (set != NULL));
-    disarm();
+    oom_failure_disarm();
     syncguard_lock_set_dispose(set);
     return status;
 }
@@ -338,15 +338,15 @@ static syncguard_status op_slots(scene *s)
     return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
 }
 
-static int work(void *context, syncguard_lock *lock)
+static int oom_locked_work(void *context, syncguard_lock *lock)
 {
     (void)context;
     (void)lock;
     return 3;
 }
 
-static void ignore_release_error(void *context, const syncguard_error *error, const char *key,
-                                 const char *lock_id, const char *source)
+static void oom_release_error_check(void *context, const syncguard_error *error, const char *key,
+                                    const char *lock_id, const char *source)
 {
     (void)context;
     (void)key;
@@ -358,10 +358,10 @@ static void ignore_release_error(void *context, const syncguard_error *error, co
 static syncguard_status op_with_lock(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.on_release_error = ignore_release_error;
+    options.on_release_error = oom_release_error_check;
     int result = 0;
     syncguard_status status =
-        syncguard_with_lock(s->backend, s->key, &options, work, NULL, &result, &s->err);
+        syncguard_with_lock(s->backend, s->key, &options, oom_locked_work, NULL, &result, &s->err);
     assert_true(status < 0 || result == 3);
     return status;
 }
@@ -378,7 +378,7 @@ static void take_scene_lock(scene *s)
     options.auto_extend = true;
     options.timeout_ms = 10000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
-    options.on_release_error = ignore_release_error;
+    options.on_release_error = oom_release_error_check;
     assert_int_equal(syncguard_lock_acquire(s->backend, s->lock_key, &options, &s->lock, NULL),
                      SYNCGUARD_OK);
 }
@@ -389,7 +389,7 @@ static syncguard_status op_lock_release(scene *s)
     syncguard_status status = syncguard_lock_release(s->lock, NULL, &s->err);
     char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
-    disarm();
+    oom_failure_disarm();
     syncguard_lock_dispose(s->lock);
     if (status < 0) /* with no memory at all not even the background is told */
         (void)syncguard_release(s->backend, id, NULL, NULL);
@@ -402,7 +402,7 @@ static syncguard_status op_lock_dispose(scene *s)
     char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
     syncguard_lock_dispose(s->lock);
-    disarm();
+    oom_failure_disarm();
     (void)syncguard_release(s->backend, id, NULL, NULL);
     take_scene_lock(s);
     return SYNCGUARD_OK;
@@ -418,7 +418,7 @@ static syncguard_status op_abort(scene *s)
     return status;
 }
 
-static syncguard_status next_of(scene *s, syncguard_queue *queue, syncguard_lock **lock)
+static syncguard_status oom_completion_next(scene *s, syncguard_queue *queue, syncguard_lock **lock)
 {
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
     assert_int_equal(poll(&fd, 1, 30000), 1);
@@ -436,11 +436,11 @@ static syncguard_status extend_and_release(scene *s, syncguard_queue *queue, syn
     syncguard_status status =
         syncguard_lock_extend_async(queue, lock, 60000, NULL, NULL, NULL, &s->err);
     if (status == SYNCGUARD_OK)
-        status = next_of(s, queue, &none);
+        status = oom_completion_next(s, queue, &none);
     syncguard_error err = s->err;
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &s->err),
                      SYNCGUARD_OK);
-    syncguard_status released = next_of(s, queue, &none);
+    syncguard_status released = oom_completion_next(s, queue, &none);
     assert_null(none);
     if (status != SYNCGUARD_OK)
         s->err = err;
@@ -459,24 +459,24 @@ static syncguard_status op_queue(scene *s)
         status = syncguard_lock_acquire_async(queue, s->key, &options, NULL, NULL, &s->err);
     syncguard_lock *lock = NULL;
     if (status == SYNCGUARD_OK)
-        status = next_of(s, queue, &lock);
+        status = oom_completion_next(s, queue, &lock);
     if (status == SYNCGUARD_OK)
         status = extend_and_release(s, queue, lock);
     if (status == SYNCGUARD_OK)
         status = syncguard_lock_acquire_async(queue, s->held_key, &options, NULL, NULL, &s->err);
     if (status == SYNCGUARD_OK) {
-        status = next_of(s, queue, &lock);
+        status = oom_completion_next(s, queue, &lock);
         assert_null(lock);
         status = status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
     }
-    disarm();
+    oom_failure_disarm();
     syncguard_queue_close(queue);
     return status;
 }
 
 static atomic_int events;
 
-static void count_event(void *context, const syncguard_event *event)
+static void oom_event_count(void *context, const syncguard_event *event)
 {
     (void)context;
     (void)event;
@@ -490,7 +490,7 @@ static syncguard_status op_telemetry(scene *s)
     if (status != SYNCGUARD_OK)
         return status;
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    options.on_event = count_event;
+    options.on_event = oom_event_count;
     syncguard_backend *decorated = NULL;
     status = syncguard_telemetry_wrap(bare, &options, &decorated, &s->err);
     if (status != SYNCGUARD_OK) {
@@ -501,7 +501,7 @@ static syncguard_status op_telemetry(scene *s)
     syncguard_grant grant;
     status = syncguard_acquire(decorated, "caf\xC3\xA9-oom", 1000, NULL, &grant, &s->err);
     if (status == SYNCGUARD_OK) {
-        disarm();
+        oom_failure_disarm();
         assert_int_equal(syncguard_release(decorated, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     }
     char text[256];
@@ -583,7 +583,7 @@ static const struct {
 
 /* ---- the sweep ---- */
 
-static void pause_ms(long ms)
+static void oom_pause_ms(long ms)
 {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&left, NULL);
@@ -617,7 +617,7 @@ static void check_usable(scene *s, const char *name, long at, bool persistent)
     for (int i = 0; i < 200 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(s->backend, s->key, 1000, NULL, &grant, &s->err);
         if (status == SYNCGUARD_LOCKED)
-            pause_ms(10);
+            oom_pause_ms(10);
     }
     if (status == SYNCGUARD_LOCKED && persistent) {
         return; /* nobody could be told: it ends with its TTL */
@@ -633,7 +633,7 @@ static void check_usable(scene *s, const char *name, long at, bool persistent)
 }
 
 /* Returns how many allocations were made to fail. */
-static long sweep(size_t which, bool persistent)
+static long oom_operation_sweep(size_t which, bool persistent)
 {
     const char *name = operations[which].name;
     scene s;
@@ -643,9 +643,9 @@ static long sweep(size_t which, bool persistent)
 
         /* New each time, so that record and counter have to be made. */
         snprintf(s.key, sizeof s.key, "oom-e\xCC\x81-%zu-%d-%ld", which, persistent, at);
-        arm(at, persistent);
+        oom_failure_arm(at, persistent);
         syncguard_status status = operations[which].run(&s);
-        disarm();
+        oom_failure_disarm();
         bool met = atomic_load(&failures) > 0;
         if (status != SYNCGUARD_OK && status != SYNCGUARD_E_OUT_OF_MEMORY)
             fail_msg("%s, allocation %ld: %s (%s %s)", name, at, syncguard_status_name(status),
@@ -668,7 +668,7 @@ static void every_allocation_fails(bool persistent)
     long total = 0;
     for (size_t i = 0; i < OPERATIONS; i++) {
         long before = atomic_load(&live);
-        long failed = sweep(i, persistent);
+        long failed = oom_operation_sweep(i, persistent);
         print_message("    %-28s %4ld allocations failed\n", operations[i].name, failed);
         if (atomic_load(&live) != before)
             fail_msg("%s: %ld blocks leaked", operations[i].name, atomic_load(&live) - before);
@@ -709,7 +709,8 @@ int main(int argc, char **argv)
 {
     if (argc != 2)
         return 64;
-    const syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
+    const syncguard_allocator allocator = {oom_failing_malloc, oom_failing_realloc,
+                                           oom_counting_free};
     syncguard_allocator_set(&allocator);
     fail_engine = strcmp(argv[1], "engine") == 0;
     char folder[] = "/tmp/syncguard-oom.XXXXXX";

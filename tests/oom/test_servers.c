@@ -44,7 +44,7 @@ static atomic_long countdown; /* until one fails; 0: none */
 static atomic_long failures;
 static bool fail_descriptors;
 
-static bool fails_now(bool descriptor)
+static bool oom_servers_fails_now(bool descriptor)
 {
     long left = atomic_load(&countdown);
     if (descriptor != fail_descriptors)
@@ -57,29 +57,29 @@ static bool fails_now(bool descriptor)
     return true;
 }
 
-static void arm(long after)
+static void oom_servers_arm(long after)
 {
     atomic_store(&failures, 0);
     atomic_store(&countdown, after);
 }
 
-static void *failing_malloc(size_t size)
+static void *oom_servers_failing_malloc(size_t size)
 {
-    void *block = fails_now(false) ? NULL : malloc(size);
+    void *block = oom_servers_fails_now(false) ? NULL : malloc(size);
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
 }
 
-static void *failing_realloc(void *block, size_t size)
+static void *oom_servers_failing_realloc(void *block, size_t size)
 {
-    void *grown = fails_now(false) ? NULL : realloc(block, size);
+    void *grown = oom_servers_fails_now(false) ? NULL : realloc(block, size);
     if (block == NULL && grown != NULL)
         atomic_fetch_add(&live, 1);
     return grown;
 }
 
-static void counting_free(void *block)
+static void oom_servers_counting_free(void *block)
 {
     if (block != NULL)
         atomic_fetch_sub(&live, 1);
@@ -88,7 +88,7 @@ static void counting_free(void *block)
 
 static bool no_descriptor(void)
 {
-    bool fails = fails_now(true);
+    bool fails = oom_servers_fails_now(true);
     if (fails)
         errno = EMFILE;
     return fails;
@@ -129,7 +129,7 @@ int open(const char *path, int flags, ...)
 static const char *url;
 static long round_number;
 
-static int descriptors(void)
+static int oom_servers_descriptors(void)
 {
     DIR *folder = opendir("/proc/self/fd");
     int count = 0;
@@ -141,7 +141,7 @@ static int descriptors(void)
 }
 
 /* An answer, or the error that fits what was made to fail. */
-static bool fine(syncguard_status status, const char *what)
+static bool oom_servers_status_check(syncguard_status status, const char *what)
 {
     if (status >= SYNCGUARD_OK)
         return true;
@@ -156,7 +156,7 @@ static bool fine(syncguard_status status, const char *what)
     return false;
 }
 
-static bool see(void *context, const syncguard_lock_info *info)
+static bool oom_servers_info_ignore(void *context, const syncguard_lock_info *info)
 {
     (void)context;
     (void)info;
@@ -164,7 +164,7 @@ static bool see(void *context, const syncguard_lock_info *info)
 }
 
 /* Every operation once; those after a failed acquire have nothing to work on. */
-static void use(syncguard_backend *backend, const char *key)
+static void oom_servers_use(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
     syncguard_lock_info info;
@@ -172,27 +172,32 @@ static void use(syncguard_backend *backend, const char *key)
     syncguard_lock *lock = NULL;
     bool locked = false;
     syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, NULL);
-    if (fine(status, "acquire")) {
+    if (oom_servers_status_check(status, "acquire")) {
         assert_int_equal(status, SYNCGUARD_OK);
-        fine(syncguard_extend(backend, grant.lock_id, 20000, NULL, NULL, NULL), "extend");
-        fine(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, NULL), "get_by_id");
+        oom_servers_status_check(syncguard_extend(backend, grant.lock_id, 20000, NULL, NULL, NULL),
+                                 "extend");
+        oom_servers_status_check(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, NULL),
+                                 "get_by_id");
         options.max_retries = 1;
         options.retry_delay_ms = 1;
         status = syncguard_lock_acquire(backend, key, &options, &lock, NULL);
         if (status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
-            fine(status, "waiting");
+            oom_servers_status_check(status, "waiting");
         assert_null(lock);
-        if (fine(syncguard_release(backend, grant.lock_id, NULL, NULL), "release") == false)
-            fine(syncguard_release(backend, grant.lock_id, NULL, NULL), "second release");
+        if (oom_servers_status_check(syncguard_release(backend, grant.lock_id, NULL, NULL),
+                                     "release") == false)
+            oom_servers_status_check(syncguard_release(backend, grant.lock_id, NULL, NULL),
+                                     "second release");
     }
-    fine(syncguard_is_locked(backend, key, NULL, &locked, NULL), "is_locked");
-    fine(syncguard_get_by_key(backend, key, NULL, &info, NULL), "get_by_key");
-    fine(syncguard_list(backend, NULL, see, NULL, NULL), "list");
+    oom_servers_status_check(syncguard_is_locked(backend, key, NULL, &locked, NULL), "is_locked");
+    oom_servers_status_check(syncguard_get_by_key(backend, key, NULL, &info, NULL), "get_by_key");
+    oom_servers_status_check(syncguard_list(backend, NULL, oom_servers_info_ignore, NULL, NULL),
+                             "list");
     char other[96];
     snprintf(other, sizeof other, "%s-kept", key);
     options.auto_extend = true;
     status = syncguard_lock_try(backend, other, &options, &lock, NULL);
-    fine(status, "lock_try");
+    oom_servers_status_check(status, "lock_try");
     syncguard_lock_dispose(lock);
 }
 
@@ -216,13 +221,13 @@ static void use_again(syncguard_backend *backend)
 static void expect_nothing_left(long blocks, int fds)
 {
     for (int i = 0; i < 800; i++) { /* what was abandoned is ended in the background */
-        if (atomic_load(&live) <= blocks && descriptors() <= fds)
+        if (atomic_load(&live) <= blocks && oom_servers_descriptors() <= fds)
             return;
         struct timespec pause = {0, 10000000};
         nanosleep(&pause, NULL);
     }
     fail_msg("round %ld: %ld blocks and %d descriptors left", round_number,
-             atomic_load(&live) - blocks, descriptors() - fds);
+             atomic_load(&live) - blocks, oom_servers_descriptors() - fds);
 }
 
 /* True if the round met its failure. */
@@ -231,20 +236,20 @@ static bool run_round(bool warm)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     long blocks = atomic_load(&live);
-    int fds = descriptors();
+    int fds = oom_servers_descriptors();
     char key[64];
     snprintf(key, sizeof key, "oom-%d-%ld-%d", (int)getpid(), round_number, warm);
     options.on_release_error = NULL;
     if (warm) {
         assert_int_equal(syncguard_open(url, &options, &backend, NULL), SYNCGUARD_OK);
         use_again(backend);
-        arm(round_number);
+        oom_servers_arm(round_number);
     } else {
-        arm(round_number);
-        fine(syncguard_open(url, &options, &backend, NULL), "open");
+        oom_servers_arm(round_number);
+        oom_servers_status_check(syncguard_open(url, &options, &backend, NULL), "open");
     }
     if (backend != NULL)
-        use(backend, key);
+        oom_servers_use(backend, key);
     atomic_store(&countdown, 0);
     bool met = atomic_load(&failures) > 0;
     if (backend != NULL) {
@@ -255,13 +260,13 @@ static bool run_round(bool warm)
     return met;
 }
 
-static void sweep(bool warm)
+static void oom_servers_sweep(bool warm)
 {
     syncguard_backend *backend = NULL;
     /* Once without failures: what libraries keep for good is not a leak. */
     round_number = 0;
     assert_int_equal(syncguard_open(url, NULL, &backend, NULL), SYNCGUARD_OK);
-    use(backend, "warm-up");
+    oom_servers_use(backend, "warm-up");
     syncguard_close(backend);
     round_number = 1;
     while (run_round(warm)) {
@@ -274,13 +279,13 @@ static void sweep(bool warm)
 static void from_the_opening_on(void **state)
 {
     (void)state;
-    sweep(false);
+    oom_servers_sweep(false);
 }
 
 static void on_a_handle_in_use(void **state)
 {
     (void)state;
-    sweep(true);
+    oom_servers_sweep(true);
 }
 
 int main(int argc, char **argv)
@@ -294,7 +299,8 @@ int main(int argc, char **argv)
     fail_descriptors = strcmp(argv[1], "descriptors") == 0;
     url = argv[2];
     setenv("SYNCGUARD_ENV", "production", 1); /* failing releases are expected */
-    syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
+    syncguard_allocator allocator = {oom_servers_failing_malloc, oom_servers_failing_realloc,
+                                     oom_servers_counting_free};
     syncguard_allocator_set(&allocator);
     if (syncguard_module_register(&OOM_MODULE, NULL) != SYNCGUARD_OK)
         return 1;

@@ -13,13 +13,13 @@
 
 static syncguard_error err;
 
-static void mark(bool loud, const char *text)
+static void pg_ops_mark(bool loud, const char *text)
 {
     if (loud && write(STDERR_FILENO, text, strlen(text)) < 0)
         exit(2);
 }
 
-static void want(syncguard_status got, syncguard_status wanted)
+static void pg_ops_want(syncguard_status got, syncguard_status wanted)
 {
     if (got == wanted)
         return;
@@ -27,30 +27,31 @@ static void want(syncguard_status got, syncguard_status wanted)
     exit(1);
 }
 
-static void all(syncguard_backend *backend, bool loud)
+static void pg_ops_run(syncguard_backend *backend, bool loud)
 {
-    mark(loud, "MARK acquire\n");
+    pg_ops_mark(loud, "MARK acquire\n");
     syncguard_grant grant;
-    want(syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), SYNCGUARD_OK);
-    mark(loud, "MARK contended\n");
+    pg_ops_want(syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK contended\n");
     syncguard_grant other;
-    want(syncguard_acquire(backend, "k", 30000, NULL, &other, &err), SYNCGUARD_LOCKED);
-    mark(loud, "MARK extend\n");
+    pg_ops_want(syncguard_acquire(backend, "k", 30000, NULL, &other, &err), SYNCGUARD_LOCKED);
+    pg_ops_mark(loud, "MARK extend\n");
     int64_t expires;
-    want(syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err), SYNCGUARD_OK);
-    mark(loud, "MARK is_locked\n");
+    pg_ops_want(syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err),
+                SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK is_locked\n");
     bool locked;
-    want(syncguard_is_locked(backend, "k", NULL, &locked, &err), SYNCGUARD_OK);
-    mark(loud, "MARK by_key\n");
+    pg_ops_want(syncguard_is_locked(backend, "k", NULL, &locked, &err), SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK by_key\n");
     syncguard_lock_info info;
-    want(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
-    mark(loud, "MARK by_id\n");
-    want(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
-    mark(loud, "MARK release\n");
-    want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
-    mark(loud, "MARK absent\n");
-    want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
-    mark(loud, "MARK end\n");
+    pg_ops_want(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK by_id\n");
+    pg_ops_want(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK release\n");
+    pg_ops_want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    pg_ops_mark(loud, "MARK absent\n");
+    pg_ops_want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
+    pg_ops_mark(loud, "MARK end\n");
 }
 
 int main(int argc, char **argv)
@@ -58,13 +59,13 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     syncguard_backend *backend = NULL;
-    want(syncguard_open(argv[1], NULL, &backend, &err), SYNCGUARD_OK);
-    all(backend, false);
-    all(backend, true);
+    pg_ops_want(syncguard_open(argv[1], NULL, &backend, &err), SYNCGUARD_OK);
+    pg_ops_run(backend, false);
+    pg_ops_run(backend, true);
     syncguard_backend *decorated = NULL;
     /* A reason costs nothing: the same through the decorator. */
-    want(syncguard_telemetry_wrap(backend, NULL, &decorated, &err), SYNCGUARD_OK);
-    all(decorated, true);
+    pg_ops_want(syncguard_telemetry_wrap(backend, NULL, &decorated, &err), SYNCGUARD_OK);
+    pg_ops_run(decorated, true);
     syncguard_close(decorated);
     return 0;
 }

@@ -111,7 +111,7 @@ static bool our_acquire(worker *self)
     return status == SYNCGUARD_OK;
 }
 
-static void *extender(void *context)
+static void *pg_race_extender_run(void *context)
 {
     worker *self = context;
     for (int i = 0; i < self->rounds; i++) {
@@ -124,11 +124,11 @@ static void *extender(void *context)
     return NULL;
 }
 
-static void *acquirer(void *context)
+static void *pg_race_acquirer_run(void *context)
 {
     worker *self = context;
     pthread_t other;
-    if (pthread_create(&other, NULL, extender, self) != 0)
+    if (pthread_create(&other, NULL, pg_race_extender_run, self) != 0)
         pg_die("no thread");
     for (int i = 0; i < self->rounds; i++) {
         int late = self->which == OURS && i % 3 != 1 ? DELAY_MS : 0;
@@ -170,7 +170,7 @@ static int race_part(part which, int rounds)
         self->foreign = pg_plain(server, "race");
         pthread_barrier_init(&self->start, NULL, 2);
         pthread_barrier_init(&self->end, NULL, 2);
-        if (pthread_create(&threads[i], NULL, acquirer, self) != 0)
+        if (pthread_create(&threads[i], NULL, pg_race_acquirer_run, self) != 0)
             pg_die("no thread");
     }
     int both = 0;
@@ -248,7 +248,7 @@ static void try_key(board *all, syncguard_backend *backend, const char *key, int
     }
 }
 
-static void compete(board *all, const char *url, int number, int rounds)
+static void pg_race_compete(board *all, const char *url, int number, int rounds)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -286,7 +286,7 @@ static int race_fresh(int rounds)
     for (int i = 0; i < PROCESSES; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
-            compete(all, url, i, rounds);
+            pg_race_compete(all, url, i, rounds);
             _exit(0);
         }
     }

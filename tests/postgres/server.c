@@ -47,7 +47,7 @@ static void add_lines(const char **words, int count, char *text)
 }
 
 /* number: of a server that the request is about, or NULL. */
-static void start(pg_server *server, const char *verb, const char *number)
+static void pg_server_request(pg_server *server, const char *verb, const char *number)
 {
     char settings[sizeof server->settings];
     const char *words[MAX_WORDS] = {number};
@@ -59,14 +59,14 @@ static void start(pg_server *server, const char *verb, const char *number)
     snprintf(server->data, sizeof server->data, "%s/data", server->folder);
 }
 
-static const char *number_of(pg_server *server)
+static const char *pg_server_number_text(pg_server *server)
 {
     char *out = server->text[server->next_text++ % 4];
     snprintf(out, sizeof server->text[0], "%d", server->process.number);
     return out;
 }
 
-static pg_server *make(const char *settings)
+static pg_server *pg_server_make(const char *settings)
 {
     pg_server *server = calloc(1, sizeof *server);
     if (server == NULL)
@@ -77,15 +77,15 @@ static pg_server *make(const char *settings)
 
 pg_server *pg_server_start(const char *settings)
 {
-    pg_server *server = make(settings);
-    start(server, "postgres", NULL);
+    pg_server *server = pg_server_make(settings);
+    pg_server_request(server, "postgres", NULL);
     return server;
 }
 
 pg_server *pg_server_standby(pg_server *primary)
 {
-    pg_server *server = make(NULL);
-    start(server, "standby", number_of(primary));
+    pg_server *server = pg_server_make(NULL);
+    pg_server_request(server, "standby", pg_server_number_text(primary));
     return server;
 }
 
@@ -98,7 +98,7 @@ void pg_server_promote(pg_server *server)
 
 void pg_server_up(pg_server *server)
 {
-    start(server, "postgres_again", number_of(server));
+    pg_server_request(server, "postgres_again", pg_server_number_text(server));
 }
 
 void pg_server_down(pg_server *server, int mode)
@@ -147,7 +147,7 @@ PGconn *pg_plain(pg_server *server, const char *database)
     return pg;
 }
 
-static const char *ask(PGconn *pg, const char *format, va_list arguments)
+static const char *pg_value_query(PGconn *pg, const char *format, va_list arguments)
 {
     static _Thread_local char value[1024];
     char sql[2048];
@@ -165,7 +165,7 @@ const char *pg_sql(PGconn *pg, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = ask(pg, format, arguments);
+    const char *value = pg_value_query(pg, format, arguments);
     va_end(arguments);
     return value;
 }
@@ -174,7 +174,7 @@ long pg_number(PGconn *pg, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *value = ask(pg, format, arguments);
+    const char *value = pg_value_query(pg, format, arguments);
     va_end(arguments);
     return strtol(value, NULL, 10);
 }
@@ -209,7 +209,7 @@ int pg_bouncer(pg_server *server, const char *more)
 
 int pg_bouncer_as(pg_server *server, const char *user, const char *more)
 {
-    const char *words[MAX_WORDS] = {number_of(server), user};
+    const char *words[MAX_WORDS] = {pg_server_number_text(server), user};
     char settings[512];
     snprintf(settings, sizeof settings, "%s", more);
     add_lines(words, 2, settings);

@@ -12,7 +12,7 @@ static pg_server *server;
 static PGconn *plain;
 
 /* A lock that expired so many ms ago, and its counter. */
-static void plant(int dead_ms)
+static void pg_cleanup_plant(int dead_ms)
 {
     pg_sql(plain, "DELETE FROM syncguard_locks");
     pg_sql(plain,
@@ -21,20 +21,20 @@ static void plant(int dead_ms)
            dead_ms);
 }
 
-static long rows(void)
+static long pg_cleanup_rows(void)
 {
     return pg_number(plain, "SELECT count(*) FROM syncguard_locks");
 }
 
 static bool gone_within(int64_t ms)
 {
-    int64_t end = now_ms() + ms;
-    while (rows() > 0 && now_ms() < end)
-        sleep_ms(20);
-    return rows() == 0;
+    int64_t end = pg_now_ms() + ms;
+    while (pg_cleanup_rows() > 0 && pg_now_ms() < end)
+        pg_sleep_ms(20);
+    return pg_cleanup_rows() == 0;
 }
 
-static void ask(syncguard_backend *backend)
+static void pg_cleanup_ask(syncguard_backend *backend)
 {
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, KEY, NULL, &locked, &err));
@@ -46,13 +46,13 @@ static void off_by_default(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
     (void)state;
-    plant(60000);
+    pg_cleanup_plant(60000);
     char before[64];
     snprintf(before, sizeof before, "%s",
              pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"));
     for (int i = 0; i < 200; i++)
-        ask(backend);
-    sleep_ms(300);
+        pg_cleanup_ask(backend);
+    pg_sleep_ms(300);
     assert_string_equal(pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"), before);
     syncguard_close(backend);
 }
@@ -61,11 +61,11 @@ static void off_by_default(void **state)
  * is looked at again: that it is gone then says nothing. */
 static bool young_row_stays(syncguard_backend *backend, int dead_ms)
 {
-    plant(dead_ms);
+    pg_cleanup_plant(dead_ms);
     long expires = pg_number(plain, "SELECT max(expires_at_ms) FROM syncguard_locks");
-    ask(backend);
-    sleep_ms(120); /* more than the pause between two cleanups */
-    bool kept = rows() == 1;
+    pg_cleanup_ask(backend);
+    pg_sleep_ms(120); /* more than the pause between two cleanups */
+    bool kept = pg_cleanup_rows() == 1;
     long age = pg_number(plain, "SELECT " NOW " - %ld", expires);
     if (!kept && age < 2000)
         fail_msg("removed at most %ld ms past its expiry", age);
@@ -81,9 +81,9 @@ static void waits_for_two_seconds_past_the_expiry(void **state)
     for (int i = 0; i < 20 && !stayed; i++)
         stayed = young_row_stays(backend, i < 6 ? 1800 - 100 * i : 1200);
     assert_true(stayed);
-    plant(2200);
-    sleep_ms(150); /* the pause between two cleanups */
-    ask(backend);
+    pg_cleanup_plant(2200);
+    pg_sleep_ms(150); /* the pause between two cleanups */
+    pg_cleanup_ask(backend);
     assert_true(gone_within(20000));
     syncguard_close(backend);
 }
@@ -93,16 +93,16 @@ static void failure_is_silent(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
     (void)state;
-    plant(60000);
+    pg_cleanup_plant(60000);
     pg_sql(plain, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
                   "$$ BEGIN RAISE EXCEPTION 'no'; END $$");
     pg_sql(plain, "CREATE TRIGGER refuse BEFORE DELETE ON syncguard_locks FOR EACH ROW EXECUTE "
                   "FUNCTION refuse()");
     for (int i = 0; i < 5; i++) {
-        ask(backend);
-        sleep_ms(120);
+        pg_cleanup_ask(backend);
+        pg_sleep_ms(120);
     }
-    assert_int_equal(rows(), 1);
+    assert_int_equal(pg_cleanup_rows(), 1);
     pg_sql(plain, "DROP FUNCTION refuse CASCADE");
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
@@ -111,32 +111,32 @@ static void failure_is_silent(void **state)
 }
 
 /* While the cleanup waits for the key, the row becomes another: change says how. */
-static void meanwhile(const char *change)
+static void pg_cleanup_row_changes(const char *change)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
     PGconn *holder = pg_plain(server, DATABASE);
-    plant(60000);
+    pg_cleanup_plant(60000);
     pg_sql(holder, "SELECT pg_advisory_lock(hashtext('" KEY "'))");
-    ask(backend);
+    pg_cleanup_ask(backend);
     bool waits = false;
     for (int i = 0; i < 500 && !waits; i++) {
         waits = pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                  "NOT granted") > 0;
-        sleep_ms(2);
+        pg_sleep_ms(2);
     }
     assert_true(waits);
     pg_sql(plain, "UPDATE syncguard_locks SET %s", change);
     PQfinish(holder); /* frees the key */
     syncguard_close(backend);
-    assert_int_equal(rows(), 1);
+    assert_int_equal(pg_cleanup_rows(), 1);
 }
 
 /* I-ISL-06 */
 static void only_what_was_seen(void **state)
 {
     (void)state;
-    meanwhile("lock_id = '" OTHER_ID "'");
-    meanwhile("expires_at_ms = expires_at_ms + 1");
+    pg_cleanup_row_changes("lock_id = '" OTHER_ID "'");
+    pg_cleanup_row_changes("expires_at_ms = expires_at_ms + 1");
 }
 
 /* I-FEN-03 */
@@ -149,8 +149,8 @@ static void counters_stay(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
     long before = pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters");
     pg_sql(plain, "UPDATE syncguard_locks SET expires_at_ms = 1");
-    sleep_ms(150);
-    ask(backend);
+    pg_sleep_ms(150);
+    pg_cleanup_ask(backend);
     assert_true(gone_within(20000));
     assert_int_equal(pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters"), before);
     syncguard_close(backend);

@@ -26,19 +26,19 @@ typedef struct caller {
 static void *run_caller(void *context)
 {
     caller *self = context;
-    int64_t began = now_ms();
+    int64_t began = pg_now_ms();
     self->status = syncguard_release(self->backend, self->lock_id, &self->call, &self->error);
-    self->took_ms = now_ms() - began;
+    self->took_ms = pg_now_ms() - began;
     return NULL;
 }
 
-static void start(caller *self, syncguard_backend *backend)
+static void crowd_caller_start(caller *self, syncguard_backend *backend)
 {
     self->backend = backend;
     assert_int_equal(pthread_create(&self->thread, NULL, run_caller, self), 0);
 }
 
-static void expect(caller *self, syncguard_status status)
+static void crowd_caller_expect(caller *self, syncguard_status status)
 {
     pthread_join(self->thread, NULL);
     err = self->error;
@@ -76,10 +76,10 @@ static void *pairs_of_one(void *context)
     syncguard_error own;
     while (!atomic_load(&stop)) {
         syncguard_grant grant;
-        int64_t began = now_ms();
+        int64_t began = pg_now_ms();
         int slowest = atomic_load(&slowest_ms);
         assert_int_equal(syncguard_acquire(context, key, 60000, NULL, &grant, &own), SYNCGUARD_OK);
-        int took = (int)(now_ms() - began);
+        int took = (int)(pg_now_ms() - began);
         assert_int_equal(syncguard_release(context, grant.lock_id, NULL, &own), SYNCGUARD_OK);
         while (took > slowest && !atomic_compare_exchange_weak(&slowest_ms, &slowest, took))
             ;
@@ -88,9 +88,9 @@ static void *pairs_of_one(void *context)
     return NULL;
 }
 
-static void *trigger_later(void *context)
+static void *crowd_trigger_later(void *context)
 {
-    sleep_ms(600);
+    pg_sleep_ms(600);
     syncguard_abort_trigger(context);
     return NULL;
 }
@@ -99,7 +99,7 @@ static void *trigger_later(void *context)
  * still ended by its deadline and its abort. */
 static void others_go_on(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=4&listen=0"));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=4&listen=0"));
     (void)state;
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
@@ -115,16 +115,16 @@ static void others_go_on(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, pairs_of_one, backend), 0);
     caller release;
     for (int i = 0; i < 3; i++) {
-        release = (caller){.lock_id = grant.lock_id, .call = call_of(900, NULL)};
-        start(&release, backend);
-        expect(&release, SYNCGUARD_E_NETWORK_TIMEOUT);
+        release = (caller){.lock_id = grant.lock_id, .call = pg_call_of(900, NULL)};
+        crowd_caller_start(&release, backend);
+        crowd_caller_expect(&release, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(release.took_ms, 800, 2000);
     }
-    release.call = call_of(8000, abort_object);
+    release.call = pg_call_of(8000, abort_object);
     pthread_t trigger;
-    assert_int_equal(pthread_create(&trigger, NULL, trigger_later, abort_object), 0);
-    start(&release, backend);
-    expect(&release, SYNCGUARD_E_ABORTED);
+    assert_int_equal(pthread_create(&trigger, NULL, crowd_trigger_later, abort_object), 0);
+    crowd_caller_start(&release, backend);
+    crowd_caller_expect(&release, SYNCGUARD_E_ABORTED);
     assert_in_range(release.took_ms, 500, 2000);
     pthread_join(trigger, NULL);
     pg_sql(foreign, "COMMIT");
@@ -149,7 +149,7 @@ static void *pairs_with_short_deadlines(void *context)
     char key[40];
     syncguard_error own;
     while (!atomic_load(&stop)) {
-        syncguard_call call = call_of(800 + rand_r(&seed) % 40, NULL);
+        syncguard_call call = pg_call_of(800 + rand_r(&seed) % 40, NULL);
         if (rand_r(&seed) % 50 == 0)
             snprintf(key, sizeof key, "sleepy 0.81 %u", rand_r(&seed));
         else
@@ -168,24 +168,24 @@ static void *pairs_with_short_deadlines(void *context)
  * missing from the pool, and the handle works. */
 static void crowd_in_trouble(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=3&listen=0"));
-    int64_t end = now_ms() + 4000;
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=3&listen=0"));
+    int64_t end = pg_now_ms() + 4000;
     (void)state;
     atomic_store(&stop, false);
     atomic_store(&pairs, 0);
     pthread_t threads[12];
     for (int i = 0; i < 12; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, pairs_with_short_deadlines, backend), 0);
-    while (now_ms() < end) {
+    while (pg_now_ms() < end) {
         pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('crowd-1'))");
-        sleep_ms(150);
+        pg_sleep_ms(150);
         pg_sql(foreign, "SELECT pg_advisory_unlock_all()");
         pg_sql(plain, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
                       "application_name = 'syncguard' LIMIT 1");
-        sleep_ms(50);
+        pg_sleep_ms(50);
         pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
                       "application_name = 'syncguard'");
-        sleep_ms(50);
+        pg_sleep_ms(50);
     }
     atomic_store(&stop, true);
     for (int i = 0; i < 12; i++)
@@ -193,10 +193,10 @@ static void crowd_in_trouble(void **state)
     print_message("    %d pairs\n", atomic_load(&pairs));
     assert_true(atomic_load(&pairs) > 20);
     /* Unresolved requests are still being undone, which takes a place now and then. */
-    end = now_ms() + 10000;
+    end = pg_now_ms() + 10000;
     while (free_places(backend) != 3) {
-        assert_true(now_ms() < end);
-        sleep_ms(5);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(5);
     }
     assert_int_equal(queue_length(backend), 0);
     for (int i = 0; i < 6; i++) {

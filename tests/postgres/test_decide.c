@@ -11,7 +11,7 @@ static pg_server *server;
 static syncguard_backend *backend;
 static PGconn *plain;
 
-static syncguard_grant take(const char *key, int64_t ttl_ms)
+static syncguard_grant pg_lock_take(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err));
@@ -20,7 +20,7 @@ static syncguard_grant take(const char *key, int64_t ttl_ms)
 
 static void stored_as_agreed(void **state)
 {
-    syncguard_grant grant = take("stored", 30000);
+    syncguard_grant grant = pg_lock_take("stored", 30000);
     (void)state;
     assert_int_equal(pg_number(plain,
                                "SELECT count(*) FROM syncguard_locks WHERE key = 'stored' AND "
@@ -60,7 +60,7 @@ static void contended_acquire_changes_nothing(void **state)
         "SELECT (SELECT l::text || l.xmin || l.xmax || l.ctid FROM syncguard_locks l WHERE key = "
         "'busy') || (SELECT f::text || f.xmin || f.xmax || f.ctid FROM syncguard_fence_counters f "
         "WHERE fence_key = 'fence:busy') || txid_current_snapshot()";
-    syncguard_grant holder = take("busy", 30000);
+    syncguard_grant holder = pg_lock_take("busy", 30000);
     (void)state;
     syncguard_grant grant;
     char before[512];
@@ -78,7 +78,7 @@ static void contended_acquire_changes_nothing(void **state)
 
 static void *commit_soon(void *context)
 {
-    sleep_ms(40);
+    pg_sleep_ms(40);
     pg_sql(context, "COMMIT");
     return NULL;
 }
@@ -88,7 +88,7 @@ static void *commit_soon(void *context)
 static void overtaken_acquire_changes_nothing(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_grant holder = take("overtaken", 30000);
+    syncguard_grant holder = pg_lock_take("overtaken", 30000);
     (void)state;
     syncguard_grant grant;
     for (int i = 0; i < 5; i++) {
@@ -124,7 +124,7 @@ static void counter_ends_at_its_limit(void **state)
         "-9223372036854775808"};
     (void)state;
     set_counter("limit", "899999999999999");
-    syncguard_grant grant = take("limit", 30000);
+    syncguard_grant grant = pg_lock_take("limit", 30000);
     assert_string_equal(grant.fence, "900000000000000");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -142,7 +142,7 @@ static void counter_ends_at_its_limit(void **state)
 /* The time that counts is read after the wait for a row, not at the start of the transaction. */
 static void *unlock_later(void *context)
 {
-    sleep_ms(1500);
+    pg_sleep_ms(1500);
     pg_sql(context, "COMMIT");
     return NULL;
 }
@@ -150,7 +150,7 @@ static void *unlock_later(void *context)
 static void clock_is_read_after_the_wait(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_grant old = take("late", 30000);
+    syncguard_grant old = pg_lock_take("late", 30000);
     (void)state;
     /* A takeover that waits for the row: the expiry is a whole ttl away from the grant. */
     set_age("late", 5000);
@@ -158,7 +158,7 @@ static void clock_is_read_after_the_wait(void **state)
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
-    syncguard_grant grant = take("late", 10000);
+    syncguard_grant grant = pg_lock_take("late", 10000);
     pthread_join(thread, NULL);
     assert_true(grant.expires_at_ms - 10000 >
                 pg_number(plain, "SELECT floor(extract(epoch from clock_timestamp()) * 1000)"
@@ -187,12 +187,12 @@ static void clock_is_read_after_the_wait(void **state)
 static void advisory_lock_is_the_agreed_one(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(300, NULL);
-    syncguard_grant holder = take("advisory", 30000);
+    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_grant holder = pg_lock_take("advisory", 30000);
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('advisory'))");
-    int64_t began = now_ms();
+    int64_t began = pg_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "advisory", 30000, &call, &grant, &err));
@@ -201,7 +201,7 @@ static void advisory_lock_is_the_agreed_one(void **state)
                   syncguard_extend(backend, holder.lock_id, 30000, &call, &expires, &err));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_release(backend, holder.lock_id, &call, &err));
-    assert_true(now_ms() - began < 6000);
+    assert_true(pg_now_ms() - began < 6000);
     pg_sql(foreign, "COMMIT");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
     PQfinish(foreign);
@@ -228,7 +228,7 @@ static void *try_it(void *context)
         self->status = syncguard_extend(backend, self->lock_id, 30000, &self->call, &expires, &own);
     else
         self->status = syncguard_release(backend, self->lock_id, &self->call, &own);
-    self->ended = now_ms();
+    self->ended = pg_now_ms();
     return NULL;
 }
 
@@ -241,7 +241,7 @@ static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
     for (int i = 0; i < 1500 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err);
         if (status == SYNCGUARD_LOCKED)
-            sleep_ms(10);
+            pg_sleep_ms(10);
     }
     assert_status(SYNCGUARD_OK, status);
     return grant;
@@ -254,22 +254,22 @@ static void row_of_a_foreign_session(void **state)
     syncguard_abort *abort_object = NULL;
     for (int kind = 0; kind < 3; kind++) {
         syncguard_grant holder = take_after_undo("row", 30000);
-        attempt one = {.key = "row", .kind = kind, .call = call_of(300, NULL)};
+        attempt one = {.key = "row", .kind = kind, .call = pg_call_of(300, NULL)};
         memcpy(one.lock_id, holder.lock_id, sizeof one.lock_id);
         if (kind == 0) /* a live lock would make it "locked" at once */
             set_age("row", 5000);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
-        int64_t began = now_ms();
+        int64_t began = pg_now_ms();
         (void)try_it(&one);
         assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(one.ended - began, 250, 2500);
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
-        one.call = call_of(10000, abort_object);
+        one.call = pg_call_of(10000, abort_object);
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
-        sleep_ms(150);
-        began = now_ms();
+        pg_sleep_ms(150);
+        began = pg_now_ms();
         syncguard_abort_trigger(abort_object);
         pthread_join(thread, NULL);
         assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
@@ -294,14 +294,14 @@ static void abandoned_acquire_is_undone(void **state)
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     attempt one = {.key = "ghost", .kind = 0};
-    one.call = call_of(10000, abort_object);
+    one.call = pg_call_of(10000, abort_object);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
-    sleep_ms(150);
+    pg_sleep_ms(150);
     syncguard_abort_trigger(abort_object);
     pthread_join(thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
-    sleep_ms(200);
+    pg_sleep_ms(200);
     /* Cancelled on the server too: nobody waits there any more. */
     assert_int_equal(pg_number(plain,
                                "SELECT count(*) FROM pg_stat_activity WHERE "
@@ -310,7 +310,7 @@ static void abandoned_acquire_is_undone(void **state)
                                " AND now() - xact_start > '1 s'"),
                      0);
     pg_sql(foreign, "COMMIT");
-    sleep_ms(300);
+    pg_sleep_ms(300);
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "ghost", NULL, &locked, &err));
     assert_false(locked);
@@ -332,14 +332,14 @@ static void errors_leave_no_open_transaction(void **state)
     assert_int_equal(pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE state LIKE "
                                       "'idle in%%' AND application_name = 'syncguard'"),
                      0);
-    grant = take("after", 30000);
+    grant = pg_lock_take("after", 30000);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
 
 static void waiting_transactions_are_bounded_on_the_server(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(2000, NULL);
+    syncguard_call call = pg_call_of(2000, NULL);
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bounded'))");
@@ -362,10 +362,10 @@ static bool count_live(void *context, const syncguard_lock_info *info)
 /* A read with more time than usual may use it, although the session's limit is the usual one. */
 static void reads_have_the_time_that_they_are_given(void **state)
 {
-    syncguard_backend *hasty = open_url(pg_url(server, DATABASE, "timeout_ms=1000"));
+    syncguard_backend *hasty = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=1000"));
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(20000, NULL);
-    syncguard_grant grant = take("patient", 60000);
+    syncguard_call call = pg_call_of(20000, NULL);
+    syncguard_grant grant = pg_lock_take("patient", 60000);
     (void)state;
     syncguard_lock_info info;
     for (int kind = 0; kind < 4; kind++) {
@@ -396,7 +396,7 @@ static void reads_have_the_time_that_they_are_given(void **state)
 
 #define SHARERS 12
 
-static void *share(void *context)
+static void *pg_backend_share(void *context)
 {
     char key[40];
     snprintf(key, sizeof key, "share-%lx", (unsigned long)pthread_self());
@@ -416,10 +416,10 @@ static void threads_share_few_connections(void **state)
     static const char *const queries[] = {"pool_max=1", "pool_max=3"};
     (void)state;
     for (size_t q = 0; q < 2; q++) {
-        syncguard_backend *shared = open_url(pg_url(server, DATABASE, queries[q]));
+        syncguard_backend *shared = pg_open_or_fail(pg_url(server, DATABASE, queries[q]));
         pthread_t threads[SHARERS];
         for (int i = 0; i < SHARERS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, share, shared), 0);
+            assert_int_equal(pthread_create(&threads[i], NULL, pg_backend_share, shared), 0);
         for (int i = 0; i < SHARERS; i++) {
             void *failed;
             pthread_join(threads[i], &failed);
@@ -438,7 +438,7 @@ static void long_keys_and_odd_keys(void **state)
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
     memcpy(key, "q'\"\\$1%_{}\n\t", 12);
-    syncguard_grant grant = take(key, 30000);
+    syncguard_grant grant = pg_lock_take(key, 30000);
     syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(backend, grant.lock_id, NULL, &info, &err));
     assert_string_equal(info.key, key);
@@ -463,7 +463,7 @@ typedef struct findings {
     char topics[512];
 } findings;
 
-static void note(void *context, const syncguard_finding *finding)
+static void pg_doctor_finding_note(void *context, const syncguard_finding *finding)
 {
     findings *self = context;
     if ((int)finding->severity > self->worst)
@@ -477,11 +477,13 @@ static void diagnose_reports_what_is_wrong(void **state)
 {
     (void)state;
     findings found = {0, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note, &found, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, pg_doctor_finding_note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_FINE);
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = off");
-    syncguard_backend *fresh = open_url(pg_url(server, DATABASE, NULL));
-    assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
+    syncguard_backend *fresh = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(fresh, NULL, pg_doctor_finding_note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_WARN);
     assert_non_null(strstr(found.topics, "durability"));
     pg_sql(plain, "ALTER DATABASE " DATABASE " RESET synchronous_commit");
@@ -497,9 +499,10 @@ static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
     pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'");
     pg_sql(plain, "SELECT pg_reload_conf()");
     pg_sql(plain, "SELECT pg_sleep(0.5)");
-    syncguard_backend *fresh = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *fresh = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     findings found = {0, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(fresh, NULL, pg_doctor_finding_note, &found, &err));
     syncguard_close(fresh);
     pg_sql(plain, "ALTER SYSTEM RESET synchronous_standby_names");
     pg_sql(plain, "SELECT pg_reload_conf()");
@@ -514,7 +517,7 @@ int main(void)
     server = pg_server_start(NULL);
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
-    backend = open_url(pg_url(server, DATABASE, NULL));
+    backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_as_agreed),
         cmocka_unit_test(contended_acquire_changes_nothing),

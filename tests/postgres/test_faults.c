@@ -16,14 +16,14 @@
 static pg_server *server;
 static PGconn *plain;
 
-static void pair(syncguard_backend *backend, const char *key)
+static void pg_faults_pair(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
 
-static void refuse(const char *url, syncguard_status status, const char *native)
+static void pg_faults_expect_refusal(const char *url, syncguard_status status, const char *native)
 {
     assert_status(status, first_use(url));
     assert_string_equal(err.native, native);
@@ -44,7 +44,7 @@ static void *hold_a_while(void *context)
     return NULL;
 }
 
-static void widen(syncguard_backend *backend)
+static void pg_faults_pool_widen(syncguard_backend *backend)
 {
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
@@ -56,10 +56,10 @@ static void widen(syncguard_backend *backend)
 static void restart_is_not_noticed(void **state)
 {
     static const int modes[] = {SIGINT, SIGQUIT, SIGKILL};
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        widen(backend);
+        pg_faults_pool_widen(backend);
         syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "over", 60000, NULL, &grant, &err));
         PQfinish(plain);
@@ -68,45 +68,45 @@ static void restart_is_not_noticed(void **state)
         plain = pg_plain(server, DATABASE);
         /* A grant is on the disk; the first call afterwards works. */
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-        pair(backend, "after");
-        widen(backend);
+        pg_faults_pair(backend, "after");
+        pg_faults_pool_widen(backend);
     }
     syncguard_close(backend);
 }
 
 static void server_that_is_down(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
-    pair(backend, "before");
+    pg_faults_pair(backend, "before");
     PQfinish(plain);
     pg_server_down(server, SIGINT);
-    int64_t began = now_ms();
+    int64_t began = pg_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
-    assert_true(now_ms() - began < 3000);
-    refuse(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    assert_true(pg_now_ms() - began < 3000);
+    pg_faults_expect_refusal(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     /* Opening needs no server. */
-    syncguard_backend *late = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *late = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
-    pair(backend, "down");
-    pair(late, "down");
+    pg_faults_pair(backend, "down");
+    pg_faults_pair(late, "down");
     syncguard_close(backend);
     syncguard_close(late);
 }
 
 static atomic_bool stop;
 
-static void *terminate(void *context)
+static void *pg_faults_terminate(void *context)
 {
     PGconn *pg = pg_plain(server, DATABASE);
     (void)context;
     while (!atomic_load(&stop)) {
         pg_sql(pg, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "
                    "application_name = 'syncguard'");
-        sleep_ms(100);
+        pg_sleep_ms(100);
     }
     PQfinish(pg);
     return NULL;
@@ -116,16 +116,16 @@ static void *terminate(void *context)
  * unresolved request takes a moment to be undone; but fences only rise, and what fails says so. */
 static void terminated_in_the_middle(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    int64_t end = now_ms() + 3000;
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    int64_t end = pg_now_ms() + 3000;
     (void)state;
     atomic_store(&stop, false);
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, terminate, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, pg_faults_terminate, NULL), 0);
     char last[SYNCGUARD_FENCE_SIZE] = "";
     int done = 0;
     int failed = 0;
-    while (now_ms() < end) {
+    while (pg_now_ms() < end) {
         syncguard_grant grant;
         syncguard_status status = syncguard_acquire(backend, "shot", 30000, NULL, &grant, &err);
         if (status == SYNCGUARD_OK) {
@@ -139,19 +139,19 @@ static void terminated_in_the_middle(void **state)
         } else {
             assert_true(status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_LOCKED);
             failed++;
-            sleep_ms(1);
+            pg_sleep_ms(1);
         }
     }
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     print_message("    %d pairs, %d refusals\n", done, failed);
     assert_true(done > 5);
-    pair(backend, "after");
+    pg_faults_pair(backend, "after");
     syncguard_close(backend);
 }
 
 /* Connections that telemetry has counted as replaced. */
-static long reconnects(const syncguard_backend *backend)
+static long pg_reconnects_total(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
@@ -163,7 +163,7 @@ static long reconnects(const syncguard_backend *backend)
 
 static atomic_int replaced_lines;
 
-static void count_lines(void *context, syncguard_log_level level, const char *message)
+static void pg_faults_line_count(void *context, syncguard_log_level level, const char *message)
 {
     (void)context, (void)level;
     if (strstr(message, "had to be replaced") != NULL)
@@ -171,24 +171,24 @@ static void count_lines(void *context, syncguard_log_level level, const char *me
 }
 
 /* Sessions that the server has ended are replaced, counted and logged; first ones are not. */
-static void reconnects_are_counted(void **state)
+static void pg_reconnects_are_counted(void **state)
 {
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = count_lines;
+    options.log = pg_faults_line_count;
     atomic_store(&replaced_lines, 0);
     syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(pg_url(server, DATABASE, "application_name=counted"),
                                                &options, &bare, &err));
     syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &counted, &err));
-    pair(counted, "counted");
-    assert_int_equal(reconnects(counted), 0);
+    pg_faults_pair(counted, "counted");
+    assert_int_equal(pg_reconnects_total(counted), 0);
     for (int i = 1; i <= 2; i++) {
         pg_sql(plain, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
                       "application_name = 'counted'");
-        pair(counted, "counted");
-        assert_int_equal(reconnects(counted), i);
+        pg_faults_pair(counted, "counted");
+        assert_int_equal(pg_reconnects_total(counted), i);
         assert_int_equal(atomic_load(&replaced_lines), i);
     }
     syncguard_close(counted);
@@ -198,26 +198,26 @@ static void reconnects_are_counted(void **state)
 static void hanging_server(void **state)
 {
     syncguard_backend *backend =
-        open_url(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
-    syncguard_call call = call_of(300, NULL);
-    syncguard_call longer = call_of(4000, NULL);
+        pg_open_or_fail(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
+    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_call longer = pg_call_of(4000, NULL);
     (void)state;
-    pair(backend, "hang");
+    pg_faults_pair(backend, "hang");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'hang'");
     assert_true(pid > 1);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    int64_t began = now_ms();
+    int64_t began = pg_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
-    assert_in_range(now_ms() - began, 280, 2500);
+    assert_in_range(pg_now_ms() - began, 280, 2500);
     bool locked;
     /* The next one has a connection of its own. */
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &longer, &locked, &err));
     /* What was on its way is carried out when the process wakes up, and undone. */
     assert_int_equal(kill(pid, SIGCONT), 0);
-    sleep_ms(1500);
+    pg_sleep_ms(1500);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "hang", NULL, &locked, &err));
     assert_false(locked);
     syncguard_close(backend);
@@ -236,9 +236,9 @@ static void silent_peer(void **state)
     char url[128];
     snprintf(url, sizeof url, "postgres://u:pw-marker-SECRET@127.0.0.1:%d/x?timeout_ms=300",
              ntohs(address.sin_port));
-    int64_t began = now_ms();
-    refuse(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
-    assert_in_range(now_ms() - began, 250, 2500);
+    int64_t began = pg_now_ms();
+    pg_faults_expect_refusal(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
+    assert_in_range(pg_now_ms() - began, 250, 2500);
     close(fd);
 }
 
@@ -253,30 +253,35 @@ static void set_hba(const char *lines)
     fputs(lines, file);
     fclose(file);
     pg_sql(plain, "SELECT pg_reload_conf()");
-    sleep_ms(200);
+    pg_sleep_ms(200);
 }
 
-static void credentials(void **state)
+static void wrong_credentials_are_refused(void **state)
 {
     (void)state;
     pg_sql(plain, "CREATE ROLE secretive LOGIN PASSWORD 'pw-marker-right'");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO secretive");
     set_hba("host all secretive 127.0.0.1/32 scram-sha-256\nhost all barred 127.0.0.1/32 reject\n"
             "host all all 127.0.0.1/32 trust\nlocal all all trust\n");
-    refuse(pg_url_as(server, "secretive:pw-marker-SECRET", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED,
-           "28P01");
-    refuse(pg_url_as(server, "secretive", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "");
-    refuse(pg_url_as(server, "barred", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "28000");
-    syncguard_close(open_url(pg_url_as(server, "secretive:pw-marker-right", DATABASE, NULL)));
+    pg_faults_expect_refusal(pg_url_as(server, "secretive:pw-marker-SECRET", DATABASE, NULL),
+                             SYNCGUARD_E_AUTH_FAILED, "28P01");
+    pg_faults_expect_refusal(pg_url_as(server, "secretive", DATABASE, NULL),
+                             SYNCGUARD_E_AUTH_FAILED, "");
+    pg_faults_expect_refusal(pg_url_as(server, "barred", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED,
+                             "28000");
+    syncguard_close(
+        pg_open_or_fail(pg_url_as(server, "secretive:pw-marker-right", DATABASE, NULL)));
 }
 
 static void wrong_places(void **state)
 {
     (void)state;
-    refuse(pg_url(server, "nowhere", NULL), SYNCGUARD_E_INVALID_ARGUMENT, "3D000");
-    refuse("postgres://u:pw-marker-SECRET@127.0.0.1:1/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
-    refuse("postgres://u:pw-marker-SECRET@no-such-host.invalid/x", SYNCGUARD_E_SERVICE_UNAVAILABLE,
-           "");
+    pg_faults_expect_refusal(pg_url(server, "nowhere", NULL), SYNCGUARD_E_INVALID_ARGUMENT,
+                             "3D000");
+    pg_faults_expect_refusal("postgres://u:pw-marker-SECRET@127.0.0.1:1/x",
+                             SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    pg_faults_expect_refusal("postgres://u:pw-marker-SECRET@no-such-host.invalid/x",
+                             SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_open("postgres://u:pw-marker-SECRET@h:port/x", NULL, &backend, &err));
@@ -292,13 +297,14 @@ static void connection_limit(void **state)
     pg_sql(plain, "CREATE ROLE few LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO few");
     syncguard_backend *backend = open_used(pg_url_as(server, "few", DATABASE, NULL));
-    refuse(pg_url_as(server, "few", DATABASE, NULL), SYNCGUARD_E_RATE_LIMITED, "53300");
+    pg_faults_expect_refusal(pg_url_as(server, "few", DATABASE, NULL), SYNCGUARD_E_RATE_LIMITED,
+                             "53300");
     syncguard_close(backend);
 }
 
 static void *wait_in_server(void *context)
 {
-    syncguard_call call = call_of(20000, NULL);
+    syncguard_call call = pg_call_of(20000, NULL);
     syncguard_grant grant;
     syncguard_error own;
     return (void *)(intptr_t)syncguard_acquire(context, "stuck", 30000, &call, &grant, &own);
@@ -306,7 +312,7 @@ static void *wait_in_server(void *context)
 
 static void *unlock_soon(void *context)
 {
-    sleep_ms(500);
+    pg_sleep_ms(500);
     pg_sql(context, "SELECT pg_advisory_unlock(hashtext('stuck'))");
     return NULL;
 }
@@ -316,12 +322,12 @@ static void renewal_waits_where_connections_are_limited(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 20000), NULL};
-    int64_t end = now_ms() + 15000;
+    int64_t end = pg_now_ms() + 15000;
     (void)state;
     pg_sql(plain, "CREATE ROLE two LOGIN CONNECTION LIMIT 2");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO two");
     syncguard_backend *backend =
-        open_url(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
+        pg_open_or_fail(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "kept", 60000, NULL, &grant, &err));
     pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
@@ -330,8 +336,8 @@ static void renewal_waits_where_connections_are_limited(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, wait_in_server, backend), 0);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
                             "granted") < 2) {
-        assert_true(now_ms() < end);
-        sleep_ms(10);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(10);
     }
     assert_int_equal(pthread_create(&threads[2], NULL, unlock_soon, foreign), 0);
     syncguard_extend_op item = {.ttl_ms = 60000};
@@ -354,7 +360,7 @@ static void read_only(void **state)
     pg_sql(plain, "CREATE ROLE reader LOGIN");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO reader");
     pg_sql(plain, "ALTER ROLE reader SET default_transaction_read_only = on");
-    syncguard_backend *backend = open_url(pg_url_as(server, "reader", DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url_as(server, "reader", DATABASE, NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "ro", 30000, NULL, &grant, &err));
@@ -365,7 +371,7 @@ static void read_only(void **state)
 static void *cancel_soon(void *context)
 {
     (void)context;
-    sleep_ms(200);
+    pg_sleep_ms(200);
     pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
                   "application_name = 'syncguard'");
     return NULL;
@@ -389,7 +395,7 @@ static void codes_not_texts(void **state)
         {"42P05", SYNCGUARD_E_SERVICE_UNAVAILABLE}, {"XX000", SYNCGUARD_E_INTERNAL},
         {"22012", SYNCGUARD_E_SERVICE_UNAVAILABLE}, {"P0001", SYNCGUARD_E_INTERNAL},
     };
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain,
            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -418,7 +424,7 @@ static void codes_not_texts(void **state)
     assert_string_equal(err.native, "57014");
     pthread_join(thread, NULL);
     pg_sql(plain, "DROP FUNCTION fail() CASCADE");
-    pair(backend, "after");
+    pg_faults_pair(backend, "after");
     syncguard_close(backend);
 }
 
@@ -444,23 +450,23 @@ static void tls_is_verified_on_remote_hosts(void **state)
     char url[256];
     /* The address of all interfaces leads here, and is none of a loopback. */
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, secure->port);
-    refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    pg_faults_expect_refusal(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslmode=require",
              secure->port);
-    syncguard_close(open_url(url));
+    syncguard_close(pg_open_or_fail(url));
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslrootcert=%s/cert.pem",
              secure->port, secure->folder);
     {
-        syncguard_backend *backend = open_url(url);
-        pair(backend, "tls");
-        widen(backend);
+        syncguard_backend *backend = pg_open_or_fail(url);
+        pg_faults_pair(backend, "tls");
+        pg_faults_pool_widen(backend);
         syncguard_close(backend);
     }
-    syncguard_close(open_url(pg_url(secure, DATABASE, NULL)));
+    syncguard_close(pg_open_or_fail(pg_url(secure, DATABASE, NULL)));
     pg_server_end(secure);
     /* A server without TLS on a remote host is refused as well. */
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, server->port);
-    refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    pg_faults_expect_refusal(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
 }
 
 /* ---- failover ---- */
@@ -479,8 +485,8 @@ static void failover_is_followed(void **state)
     char url[256];
     snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/" DATABASE,
              standby->port, primary->port);
-    syncguard_backend *backend = open_url(url);
-    widen(backend);
+    syncguard_backend *backend = pg_open_or_fail(url);
+    pg_faults_pool_widen(backend);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &grant, &err));
     pg_server_down(primary, SIGKILL);
@@ -491,9 +497,9 @@ static void failover_is_followed(void **state)
     snprintf(standby->settings, sizeof standby->settings, "fsync=off");
     pg_server_down(standby, SIGINT);
     pg_server_up(standby);
-    int64_t end = now_ms() + 15000;
+    int64_t end = pg_now_ms() + 15000;
     while (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
-        assert_true(now_ms() < end);
+        assert_true(pg_now_ms() < end);
     syncguard_grant next;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &next, &err));
     assert_true(strcmp(next.fence, grant.fence) > 0);
@@ -505,20 +511,20 @@ static void failover_is_followed(void **state)
 /* The server behind one address becomes read-only: connections are made anew. */
 static void role_change_under_open_connections(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
-    pair(backend, "role");
+    pg_faults_pair(backend, "role");
     /* Only sessions that are already there are read-only. */
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET default_transaction_read_only = on");
     {
-        syncguard_backend *stale = open_url(pg_url(server, DATABASE, NULL));
+        syncguard_backend *stale = pg_open_or_fail(pg_url(server, DATABASE, NULL));
         PGconn *other = pg_plain(server, "postgres");
         pg_sql(other, "ALTER DATABASE " DATABASE " RESET default_transaction_read_only");
         PQfinish(other);
-        pair(stale, "role");
+        pg_faults_pair(stale, "role");
         syncguard_close(stale);
     }
-    pair(backend, "role");
+    pg_faults_pair(backend, "role");
     syncguard_close(backend);
 }
 
@@ -531,10 +537,10 @@ int main(void)
         cmocka_unit_test(restart_is_not_noticed),
         cmocka_unit_test(server_that_is_down),
         cmocka_unit_test(terminated_in_the_middle),
-        cmocka_unit_test(reconnects_are_counted),
+        cmocka_unit_test(pg_reconnects_are_counted),
         cmocka_unit_test(hanging_server),
         cmocka_unit_test(silent_peer),
-        cmocka_unit_test(credentials),
+        cmocka_unit_test(wrong_credentials_are_refused),
         cmocka_unit_test(wrong_places),
         cmocka_unit_test(connection_limit),
         cmocka_unit_test(renewal_waits_where_connections_are_limited),

@@ -18,43 +18,43 @@ static PGconn *plain;
 static atomic_int losses;
 static atomic_int last_reason;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void pg_idle_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)context, (void)lock;
     atomic_store(&last_reason, (int)reason);
     atomic_fetch_add(&losses, 1);
 }
 
-static syncguard_lock *hold(syncguard_backend *backend)
+static syncguard_lock *pg_idle_hold(syncguard_backend *backend)
 {
     atomic_store(&losses, 0);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
-    options.on_lost = on_lost;
+    options.on_lost = pg_idle_on_lost;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "idle", &options, &lock, &err));
-    sleep_ms(10);
+    pg_sleep_ms(10);
     return lock;
 }
 
-static void terminate(void)
+static void pg_idle_terminate(void)
 {
     pg_sql(plain, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
                   "application_name = 'syncguard'");
 }
 
-static void a_broken_connection_renews(void **state)
+static void pg_broken_connection_renews(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_lock *lock = hold(backend);
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_lock *lock = pg_idle_hold(backend);
     (void)state;
     for (int i = 0; i < 2; i++) {
         int64_t expiry = syncguard_lock_expires_at_ms(lock);
-        int64_t end = now_ms() + LONGEST_WAIT_MS;
-        terminate();
-        while (syncguard_lock_expires_at_ms(lock) == expiry && now_ms() < end)
-            sleep_ms(10);
+        int64_t end = pg_now_ms() + LONGEST_WAIT_MS;
+        pg_idle_terminate();
+        while (syncguard_lock_expires_at_ms(lock) == expiry && pg_now_ms() < end)
+            pg_sleep_ms(10);
         assert_true(syncguard_lock_expires_at_ms(lock) > expiry);
         assert_true(syncguard_lock_held(lock));
     }
@@ -62,16 +62,16 @@ static void a_broken_connection_renews(void **state)
     syncguard_close(backend);
 }
 
-static void a_server_without_the_lock_is_told_at_once(void **state)
+static void pg_holder_learns_of_lost_lock(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_lock *lock = hold(backend);
-    int64_t end = now_ms() + LONGEST_WAIT_MS;
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_lock *lock = pg_idle_hold(backend);
+    int64_t end = pg_now_ms() + LONGEST_WAIT_MS;
     (void)state;
     pg_sql(plain, "DELETE FROM syncguard_locks");
-    terminate();
-    while (atomic_load(&losses) == 0 && now_ms() < end)
-        sleep_ms(10);
+    pg_idle_terminate();
+    while (atomic_load(&losses) == 0 && pg_now_ms() < end)
+        pg_sleep_ms(10);
     assert_int_equal(atomic_load(&losses), 1);
     assert_int_equal(atomic_load(&last_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
@@ -87,7 +87,7 @@ static bool is_socket(int fd)
 
 /* The program closes the library's socket, and opens one that gets its number. 0: the library
  * neither writes to it nor closes it, and goes on with another. */
-static int take_number(void)
+static int pg_idle_fd_reuse(void)
 {
     bool before[64];
     for (int i = 0; i < 64; i++)
@@ -113,13 +113,13 @@ static int take_number(void)
 }
 
 /* In a child, because what libpq had of that connection is lost. */
-static void a_number_that_is_another_socket_is_left_alone(void **state)
+static void pg_reused_fd_is_left_alone(void **state)
 {
     (void)state;
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(take_number());
+        _exit(pg_idle_fd_reuse());
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -131,9 +131,9 @@ int main(void)
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_broken_connection_renews),
-        cmocka_unit_test(a_server_without_the_lock_is_told_at_once),
-        cmocka_unit_test(a_number_that_is_another_socket_is_left_alone),
+        cmocka_unit_test(pg_broken_connection_renews),
+        cmocka_unit_test(pg_holder_learns_of_lost_lock),
+        cmocka_unit_test(pg_reused_fd_is_left_alone),
     };
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);

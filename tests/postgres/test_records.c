@@ -13,7 +13,7 @@ static PGconn *plain;
 static syncguard_backend *backend;
 static int logged;
 
-static void count_warnings(void *context, syncguard_log_level level, const char *message)
+static void pg_records_warning_count(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
     if (level == SYNCGUARD_LOG_WARN && strstr(message, "cannot be read") != NULL)
@@ -27,7 +27,7 @@ static bool count_listed(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-static void damage(const char *key, const char *change)
+static void pg_records_damage(const char *key, const char *change)
 {
     pg_sql(plain, "UPDATE syncguard_locks SET %s WHERE key = '%s'", change, key);
 }
@@ -41,7 +41,7 @@ static void live_record_is_held(void **state)
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
         syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
-        damage("odd", harmless[i]);
+        pg_records_damage("odd", harmless[i]);
         syncguard_grant other;
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(backend, "odd", 30000, NULL, &other, &err));
@@ -70,7 +70,7 @@ static void dead_record_is_dead(void **state)
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "dead", 30000, NULL, &grant, &err));
-    damage("dead", "fence = 'x', expires_at_ms = 5");
+    pg_records_damage("dead", "fence = 'x', expires_at_ms = 5");
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "dead", NULL, &locked, &err));
     assert_false(locked);
@@ -97,7 +97,7 @@ static void unreadable_expiry_is_left_alone(void **state)
         syncguard_grant healthy;
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(backend, "healthy", 30000, NULL, &healthy, &err));
-        damage("ends", endless[i]);
+        pg_records_damage("ends", endless[i]);
         syncguard_grant other;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_acquire(backend, "ends", 30000, NULL, &other, &err));
@@ -133,7 +133,7 @@ static void unreadable_expiry_is_left_alone(void **state)
     }
 }
 
-static void note_finding(void *context, const syncguard_finding *finding)
+static void pg_records_finding_note(void *context, const syncguard_finding *finding)
 {
     char *found = context;
     if (finding->severity == SYNCGUARD_WARN)
@@ -141,23 +141,25 @@ static void note_finding(void *context, const syncguard_finding *finding)
 }
 
 /* The doctor finds records that cannot be read, and snapshots that slow busy keys down. */
-static void doctor_finds_them(void **state)
+static void pg_doctor_finds_them(void **state)
 {
     PGconn *reader = pg_plain(server, DATABASE);
     (void)state;
     char found[32] = "";
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, found, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, pg_records_finding_note, found, &err));
     assert_null(strpbrk(found, "rs"));
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
-    damage("odd", "fence = 'x'");
+    pg_records_damage("odd", "fence = 'x'");
     pg_sql(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     pg_sql(reader, "SELECT count(*) FROM syncguard_locks");
     pg_sql(plain, "CREATE TABLE busy (n int)");
     pg_sql(plain, "DO $$ BEGIN FOR i IN 1..11000 LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION "
                   "WHEN OTHERS THEN NULL; END; END LOOP; END $$");
     memset(found, 0, sizeof found);
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, found, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, pg_records_finding_note, found, &err));
     assert_non_null(strchr(found, 'r'));
     assert_non_null(strchr(found, 's'));
     PQfinish(reader);
@@ -170,14 +172,14 @@ int main(void)
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = count_warnings;
+    options.log = pg_records_warning_count;
     if (syncguard_open(pg_url(server, DATABASE, NULL), &options, &backend, &err) != SYNCGUARD_OK)
         pg_die("open: %s", err.message);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_record_is_held),
         cmocka_unit_test(dead_record_is_dead),
         cmocka_unit_test(unreadable_expiry_is_left_alone),
-        cmocka_unit_test(doctor_finds_them),
+        cmocka_unit_test(pg_doctor_finds_them),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     syncguard_close(backend);

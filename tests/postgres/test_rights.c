@@ -59,7 +59,7 @@ static void add_rights(const char *text, const char *place, const char *on)
     }
 }
 
-static void read_rights(void)
+static void pg_rights_read(void)
 {
     char text[2048];
     read_paragraph("**Permissions.**", text, sizeof text);
@@ -69,7 +69,7 @@ static void read_rights(void)
     assert_true(count > 3);
 }
 
-static void permit(int without)
+static void pg_rights_permit(int without)
 {
     pg_sql(plain, "REVOKE ALL ON apart." LOCKS ", apart." COUNTERS " FROM worker");
     pg_sql(plain, "REVOKE ALL ON SCHEMA apart FROM worker");
@@ -79,7 +79,7 @@ static void permit(int without)
     }
 }
 
-static bool ignore_one(void *context, const syncguard_lock_info *info)
+static bool pg_rights_info_ignore(void *context, const syncguard_lock_info *info)
 {
     (void)context, (void)info;
     return true;
@@ -87,7 +87,7 @@ static bool ignore_one(void *context, const syncguard_lock_info *info)
 
 static char lacking[1024]; /* what the doctor said of permissions */
 
-static void note_finding(void *context, const syncguard_finding *finding)
+static void pg_rights_finding_note(void *context, const syncguard_finding *finding)
 {
     (void)context;
     if (strcmp(finding->topic, "permissions") == 0 && finding->severity != SYNCGUARD_FINE)
@@ -96,7 +96,7 @@ static void note_finding(void *context, const syncguard_finding *finding)
 
 static int refused;
 
-static void did(syncguard_status status)
+static void pg_rights_refusal_count(syncguard_status status)
 {
     if (status < 0) {
         assert_int_equal(status, SYNCGUARD_E_AUTH_FAILED);
@@ -106,32 +106,33 @@ static void did(syncguard_status status)
 }
 
 /* Each operation once, a waiter that is woken, a renewal, a take-over. */
-static void do_everything(const char *url)
+static void pg_rights_use_all(const char *url)
 {
-    syncguard_backend *backend = open_url(url);
+    syncguard_backend *backend = pg_open_or_fail(url);
     refused = 0;
     pg_sql(plain, "DELETE FROM apart." LOCKS);
     pg_sql(plain, "INSERT INTO apart." LOCKS
                   " (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key)"
                   " VALUES ('k', 'AAAAAAAAAAAAAAAAAAAAAA', 5, 1, '000000000000001', 'k')");
     syncguard_grant grant;
-    did(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
+    pg_rights_refusal_count(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
     bool flag;
-    did(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    pg_rights_refusal_count(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
-    did(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    did(syncguard_list(backend, NULL, ignore_one, NULL, &err));
+    pg_rights_refusal_count(syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    pg_rights_refusal_count(syncguard_list(backend, NULL, pg_rights_info_ignore, NULL, &err));
     lacking[0] = '\0';
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, NULL, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, pg_rights_finding_note, NULL, &err));
     syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     syncguard_lock *lock = NULL;
     if (refused == 0) {
-        did(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
-        did(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
+        pg_rights_refusal_count(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        pg_rights_refusal_count(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
         waiting.auto_extend = true;
         waiting.ttl_ms = 3000;
-        did(syncguard_lock_acquire(backend, "k", &waiting, &lock, &err));
-        did(syncguard_lock_release(lock, NULL, &err));
+        pg_rights_refusal_count(syncguard_lock_acquire(backend, "k", &waiting, &lock, &err));
+        pg_rights_refusal_count(syncguard_lock_release(lock, NULL, &err));
         syncguard_lock_dispose(lock);
     }
     syncguard_close(backend);
@@ -144,24 +145,24 @@ static const char *url_of(bool pooled)
                             : "lock_table=apart." LOCKS "&fence_table=apart." COUNTERS);
 }
 
-static void documented_rights_are_enough(void **state)
+static void pg_documented_rights_are_enough(void **state)
 {
     (void)state;
-    permit(-1);
+    pg_rights_permit(-1);
     for (int pooled = 0; pooled < 2; pooled++) {
-        do_everything(url_of(pooled == 1));
+        pg_rights_use_all(url_of(pooled == 1));
         assert_int_equal(refused, 0);
         assert_string_equal(lacking, "");
     }
 }
 
-static void each_documented_right_is_needed(void **state)
+static void pg_each_right_is_needed(void **state)
 {
     (void)state;
     for (int i = 0; i < count; i++) {
-        permit(i);
+        pg_rights_permit(i);
         for (int pooled = 0; pooled < 2; pooled++) {
-            do_everything(url_of(pooled == 1));
+            pg_rights_use_all(url_of(pooled == 1));
             if (refused == 0)
                 fail_msg("not needed: %s on %s", rights[i].name, rights[i].on);
             if (strstr(lacking, rights[i].name) == NULL)
@@ -171,10 +172,10 @@ static void each_documented_right_is_needed(void **state)
     }
 }
 
-static int start(void **state)
+static int pg_rights_setup(void **state)
 {
     (void)state;
-    read_rights();
+    pg_rights_read();
     server = pg_server_start("fsync=off");
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
@@ -187,7 +188,7 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
+static int pg_rights_teardown(void **state)
 {
     (void)state;
     PQfinish(plain);
@@ -198,8 +199,8 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documented_rights_are_enough),
-        cmocka_unit_test(each_documented_right_is_needed),
+        cmocka_unit_test(pg_documented_rights_are_enough),
+        cmocka_unit_test(pg_each_right_is_needed),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, pg_rights_setup, pg_rights_teardown);
 }

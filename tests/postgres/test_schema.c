@@ -31,7 +31,7 @@ static void setup_twice(void **state)
     PGconn *pg = fresh_database("twice");
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
-    syncguard_backend *backend = open_url(url);
+    syncguard_backend *backend = pg_open_or_fail(url);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
@@ -42,7 +42,7 @@ static void setup_twice(void **state)
 }
 
 /* Appends each line. */
-static void keep_line(void *context, syncguard_log_level level, const char *message)
+static void pg_schema_line_append(void *context, syncguard_log_level level, const char *message)
 {
     char *lines = context;
     assert_int_equal(level, SYNCGUARD_LOG_INFO);
@@ -56,7 +56,7 @@ static void setup_logs_what_it_changes(void **state)
     PGconn *pg = fresh_database("logged");
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = keep_line;
+    options.log = pg_schema_line_append;
     char lines[1024] = "";
     options.log_context = lines;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, &options, NULL, NULL, &err));
@@ -84,7 +84,7 @@ static void count_change(void *context, syncguard_log_level level, const char *m
     atomic_fetch_add(&changes, level == SYNCGUARD_LOG_INFO);
 }
 
-static void *set_up(void *context)
+static void *pg_schema_set_up(void *context)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = count_change;
@@ -101,7 +101,7 @@ static void setup_by_many_at_once(void **state)
         const char *url = pg_url(server, "many", NULL);
         pg_sql(pg, "DROP TABLE IF EXISTS syncguard_locks, syncguard_fence_counters");
         for (int i = 0; i < CALLERS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, set_up, (void *)url), 0);
+            assert_int_equal(pthread_create(&threads[i], NULL, pg_schema_set_up, (void *)url), 0);
         for (int i = 0; i < CALLERS; i++) {
             void *result;
             pthread_join(threads[i], &result);
@@ -125,11 +125,11 @@ static void refused_setup_ends_its_session(void **state)
                   syncguard_setup(pg_url(server, "refused", "pooler=1&application_name=refused"),
                                   NULL, NULL, NULL, &err));
     assert_string_equal(err.native, "55P03");
-    int64_t end = now_ms() + 10000;
+    int64_t end = pg_now_ms() + 10000;
     while (pg_number(pg, "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
                          "'refused'") > 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(20);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(20);
     }
     PQfinish(pg);
 }
@@ -147,12 +147,12 @@ static void printed_statements_do_it_alone(void **state)
     pg_sql(pg, "CREATE SCHEMA app");
     for (int i = 0; i < 2; i++)
         assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, run_line, pg, &err));
-    syncguard_close(open_url(url));
+    syncguard_close(pg_open_or_fail(url));
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM app.\"Locks\""), 0);
     PQfinish(pg);
 }
 
-static void count_line(void *context, const char *line)
+static void pg_schema_line_count(void *context, const char *line)
 {
     (void)line;
     ++*(int *)context;
@@ -164,12 +164,12 @@ static void printing_changes_nothing(void **state)
     PGconn *pg = fresh_database("quiet");
     (void)state;
     int lines = 0;
-    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, count_line, &lines, &err));
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, pg_schema_line_count, &lines, &err));
     assert_true(lines > 3);
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM pg_class WHERE relname LIKE 'sync%%'"), 0);
     /* Not even a server is needed. */
-    assert_status(SYNCGUARD_OK,
-                  syncguard_setup("postgres://127.0.0.1:1/x", NULL, count_line, &lines, &err));
+    assert_status(SYNCGUARD_OK, syncguard_setup("postgres://127.0.0.1:1/x", NULL,
+                                                pg_schema_line_count, &lines, &err));
     PQfinish(pg);
 }
 
@@ -279,7 +279,7 @@ static void rows_are_enough_after_setup(void **state)
     assert_string_equal(err.native, "42501");
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, "least", NULL), NULL, NULL, NULL, &err));
-    syncguard_backend *backend = open_url(pg_url_as(server, "least", "least", NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url_as(server, "least", "least", NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_AUTH_FAILED,
                   syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
@@ -296,7 +296,7 @@ static void rows_are_enough_after_setup(void **state)
 
 #define SAME(member) assert_true(from_macro.member == from_function.member)
 
-static void initialisers_agree(void **state)
+static void pg_initialisers_agree(void **state)
 {
     (void)state;
     syncguard_postgres_options from_function;
@@ -345,10 +345,10 @@ static void url_forms(void **state)
     char url[256];
     snprintf(url, sizeof url, "postgresql:///twice?host=%s&port=%d&user=postgres&timeout_ms=4000",
              server->folder, server->port);
-    syncguard_close(open_url(url));
+    syncguard_close(pg_open_or_fail(url));
     snprintf(url, sizeof url,
              "postgres://postgres@localhost:%d/twice?application_name=x&pool_max=2", server->port);
-    syncguard_close(open_url(url));
+    syncguard_close(pg_open_or_fail(url));
     snprintf(url, sizeof url,
              "postgres://postgres:pw-marker-SECRET@127.0.0.1:%d/twice?no_such=SECRET",
              server->port);
@@ -444,7 +444,7 @@ int main(void)
         cmocka_unit_test(foreign_tables_serve),
         cmocka_unit_test(unfit_tables_are_refused),
         cmocka_unit_test(rows_are_enough_after_setup),
-        cmocka_unit_test(initialisers_agree),
+        cmocka_unit_test(pg_initialisers_agree),
         cmocka_unit_test(constructor_takes_keywords),
         cmocka_unit_test(url_forms),
         cmocka_unit_test(service_file_counts),

@@ -46,21 +46,21 @@ static syncguard_backend *open_primary(int64_t timeout_ms)
 {
     char query[64];
     snprintf(query, sizeof query, "timeout_ms=%lld", (long long)timeout_ms);
-    return open_url(pg_url(primary, DATABASE, query));
+    return pg_open_or_fail(pg_url(primary, DATABASE, query));
 }
 
-static void *run_acquire(void *context)
+static void *standby_acquire_run(void *context)
 {
     request *r = context;
-    syncguard_call call = call_of(r->timeout_ms, NULL);
+    syncguard_call call = pg_call_of(r->timeout_ms, NULL);
     r->status = syncguard_acquire(r->backend, r->key, TTL_MS, &call, &r->grant, &r->err);
     return NULL;
 }
 
-static void *run_extend(void *context)
+static void *standby_extend_run(void *context)
 {
     request *r = context;
-    syncguard_call call = call_of(r->timeout_ms, NULL);
+    syncguard_call call = pg_call_of(r->timeout_ms, NULL);
     int64_t expires = 0;
     r->status = syncguard_extend(r->backend, r->lock_id, TTL_MS, &call, &expires, &r->err);
     return NULL;
@@ -82,22 +82,22 @@ static void *run_batch(void *context)
 /* Ends the waits for the standby in the given way, as soon as there are so many. */
 static void end_waits(ending how, long count)
 {
-    int64_t end = now_ms() + 10000;
+    int64_t end = pg_now_ms() + 10000;
     if (how == TIMEOUT)
         return;
     while (pg_number(plain, "SELECT count(*) " WAITING) < count) {
-        assert_true(now_ms() < end);
-        sleep_ms(10);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(10);
     }
     pg_sql(plain, "SELECT %s " WAITING, ending_calls[how]);
 }
 
-static void begin(request *r, void *(*run)(void *))
+static void standby_request_start(request *r, void *(*run)(void *))
 {
     assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
 }
 
-static void finish(request *r)
+static void standby_request_finish(request *r)
 {
     pthread_join(r->thread, NULL);
     syncguard_close(r->backend);
@@ -106,11 +106,11 @@ static void finish(request *r)
 
 static void await_standby(void)
 {
-    int64_t end = now_ms() + 20000;
+    int64_t end = pg_now_ms() + 20000;
     while (pg_number(plain, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") ==
            0) {
-        assert_true(now_ms() < end);
-        sleep_ms(20);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(20);
     }
 }
 
@@ -122,16 +122,16 @@ static void granted_when_the_standby_is_back(void **state)
         request r = {.backend = open_primary(20000), .timeout_ms = 20000};
         snprintf(r.key, sizeof r.key, "back %s", ending_names[how]);
         pg_server_down(standby, SIGINT);
-        begin(&r, run_acquire);
+        standby_request_start(&r, standby_acquire_run);
         end_waits((ending)how, 1);
-        sleep_ms(300);
+        pg_sleep_ms(300);
         pg_server_up(standby);
-        finish(&r);
+        standby_request_finish(&r);
         err = r.err;
         assert_status(SYNCGUARD_OK, r.status);
         PGconn *other = pg_plain(standby, DATABASE);
-        for (int64_t end = now_ms() + 10000; lock_rows(other, r.key) != 1; sleep_ms(20))
-            assert_true(now_ms() < end); /* it has the log, and may still have to apply it */
+        for (int64_t end = pg_now_ms() + 10000; lock_rows(other, r.key) != 1; pg_sleep_ms(20))
+            assert_true(pg_now_ms() < end); /* it has the log, and may still have to apply it */
         PQfinish(other);
         await_standby();
     }
@@ -158,14 +158,14 @@ static void nothing_succeeds_without_the_standby(void **state)
     pg_server_down(standby, SIGINT);
     for (int how = 0; how < ENDINGS; how++) {
         request *each[] = {&extends[how], &batches[how], &acquires[how]};
-        void *(*const runs[])(void *) = {run_extend, run_batch, run_acquire};
+        void *(*const runs[])(void *) = {standby_extend_run, run_batch, standby_acquire_run};
         for (int i = 0; i < 3; i++) {
             each[i]->backend = open_primary(2500);
-            begin(each[i], runs[i]);
+            standby_request_start(each[i], runs[i]);
         }
         end_waits((ending)how, 3);
         for (int i = 0; i < 3; i++)
-            finish(each[i]);
+            standby_request_finish(each[i]);
     }
     syncguard_close(holder);
 }
@@ -190,8 +190,8 @@ static void one_holder_after_the_failover(void **state)
     pg_server_down(primary, SIGKILL);
     pg_server_up(standby);
     pg_server_promote(standby);
-    sleep_ms(SHORT_TTL_MS);
-    syncguard_backend *second = open_url(pg_url(standby, DATABASE, NULL));
+    pg_sleep_ms(SHORT_TTL_MS);
+    syncguard_backend *second = pg_open_or_fail(pg_url(standby, DATABASE, NULL));
     int alone = 0;
     for (int how = 0; how < ENDINGS; how++) {
         alone += is_alone(second, &acquires[how]);

@@ -38,7 +38,7 @@ static void send_ours(sg_pg_statement statement, int count, const char *const *v
 }
 
 /* The answer to what was sent; to be cleared. */
-static PGresult *answer(void)
+static PGresult *statements_answer_read(void)
 {
     PGresult *result = PQgetResult(ours);
     assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
@@ -49,7 +49,7 @@ static PGresult *answer(void)
 static PGresult *ask_ours(sg_pg_statement statement, int count, const char *const *values)
 {
     send_ours(statement, count, values);
-    return answer();
+    return statements_answer_read();
 }
 
 /* Until the statement that was sent waits for a lock. */
@@ -61,13 +61,13 @@ static void await_wait(void)
                       "wait_event_type = 'Lock'",
                       PQbackendPID(ours)) == 1)
             return;
-        sleep_ms(10);
+        pg_sleep_ms(10);
     }
     fail_msg("it does not wait");
 }
 
 /* A lock that expires so many ms from now. */
-static void plant(const char *key, int left_ms)
+static void statements_lock_plant(const char *key, int left_ms)
 {
     pg_sql(plain, "DELETE FROM syncguard_locks");
     pg_sql(plain,
@@ -129,16 +129,16 @@ static void release_is_evaluated_after_the_wait(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile * 2; i++) {
-        plant("late", -500);
+        statements_lock_plant("late", -500);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", holds[i % 2]);
         pg_sql(ours, "BEGIN");
         send_ours(SG_PG_RELEASE, 3, (const char *const[]){ID, "1000", "t"});
         await_wait();
-        sleep_ms(600);
+        pg_sleep_ms(600);
         pg_sql(foreign, "%s", meanwhile[i / 2].sql);
         pg_sql(foreign, "COMMIT");
-        PGresult *result = answer();
+        PGresult *result = statements_answer_read();
         assert_int_equal(PQntuples(result), meanwhile[i / 2].live != NULL ? 1 : 0);
         if (meanwhile[i / 2].live != NULL) {
             assert_string_equal(PQgetvalue(result, 0, 0), "late");
@@ -155,7 +155,7 @@ static void release_is_evaluated_after_the_wait(void **state)
 static void release_leaves_no_setting_behind(void **state)
 {
     (void)state;
-    plant("soon", 30000);
+    statements_lock_plant("soon", 30000);
     pg_sql(ours, "BEGIN");
     PQclear(ask_ours(SG_PG_RELEASE, 3, (const char *const[]){ID, "1000", "t"}));
     assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "off");
@@ -163,14 +163,14 @@ static void release_leaves_no_setting_behind(void **state)
     assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "on");
 }
 
-static void send_acquire(void)
+static void statements_acquire_send(void)
 {
     const char *const values[] = {"wanted", OTHER_ID,       "30000",           "1000",
                                   "wanted", "fence:wanted", "900000000000000", NULL};
     send_ours(SG_PG_ACQUIRE, 8, values);
 }
 
-static int64_t counter(void)
+static int64_t statements_counter_read(void)
 {
     return pg_number(plain, "SELECT coalesce(max(fence), 0) FROM syncguard_fence_counters WHERE "
                             "fence_key = 'fence:wanted'");
@@ -183,9 +183,9 @@ static int64_t counter(void)
  */
 static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
 {
-    int64_t before = counter();
+    int64_t before = statements_counter_read();
     (void)state;
-    plant("wanted", 300);
+    statements_lock_plant("wanted", 300);
     pg_sql(ours, "BEGIN");
     PQclear(ask_ours(SG_PG_LOCK_KEY, 1, (const char *const[]){"wanted"}));
     PGresult *result = ask_ours(SG_PG_CURRENT_ROW, 2, (const char *const[]){"wanted", OTHER_ID});
@@ -198,8 +198,8 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
                                "floor(extract(epoch from clock_timestamp()) * 1000) - 1000 "
                                "RETURNING 1) SELECT count(*) FROM x"),
                      1);
-    sleep_ms(1500);
-    send_acquire();
+    pg_sleep_ms(1500);
+    statements_acquire_send();
     await_wait();
     pg_sql(foreign, "COMMIT");
     result = PQgetResult(ours);
@@ -209,7 +209,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
     pg_sql(ours, "ROLLBACK");
     assert_int_equal(
         pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = '" ID "'"), 1);
-    assert_int_equal(counter(), before);
+    assert_int_equal(statements_counter_read(), before);
 }
 
 /* A dead row that goes, or is let go, while a decision waits for it: a grant as any other. */
@@ -219,15 +219,15 @@ static void takeover_of_a_dead_row_that_was_held(void **state)
                                        "SELECT 1 FROM syncguard_locks FOR UPDATE"};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        plant("wanted", -5000);
-        int64_t before = counter();
+        statements_lock_plant("wanted", -5000);
+        int64_t before = statements_counter_read();
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", acts[i]);
         pg_sql(ours, "BEGIN");
-        send_acquire();
+        statements_acquire_send();
         await_wait();
         pg_sql(foreign, "COMMIT");
-        PGresult *result = answer();
+        PGresult *result = statements_answer_read();
         assert_int_equal(PQntuples(result), 1);
         assert_int_equal(strtoll(PQgetvalue(result, 0, 0), NULL, 10), before + 1);
         PQclear(result);

@@ -23,13 +23,13 @@ typedef enum operation { ACQUIRE, EXTEND, IS_LOCKED, RELEASE, OPERATIONS } opera
 
 static void *commit_after(void *ms)
 {
-    sleep_ms((intptr_t)ms);
+    pg_sleep_ms((intptr_t)ms);
     pg_sql(foreign, "COMMIT");
     return NULL;
 }
 
-static syncguard_status run(syncguard_backend *backend, operation what, const syncguard_call *call,
-                            syncguard_grant *grant)
+static syncguard_status pg_time_limits_run(syncguard_backend *backend, operation what,
+                                           const syncguard_call *call, syncguard_grant *grant)
 {
     bool locked = false;
     syncguard_status status = SYNCGUARD_OK;
@@ -52,30 +52,30 @@ static syncguard_status run(syncguard_backend *backend, operation what, const sy
 /* Operations meet each kind of lock, or only one kind, which is held for so long. */
 static void waits_for_all(const char *query, const syncguard_call *call, int64_t hold_ms, int kind)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, query));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, query));
     for (int i = kind < 0 ? 0 : kind; i < LOCKS * OPERATIONS; i += kind < 0 ? 1 : LOCKS) {
         operation what = (operation)(i / LOCKS);
         syncguard_grant grant;
         if (what != ACQUIRE)
-            assert_status(SYNCGUARD_OK, run(backend, ACQUIRE, NULL, &grant));
+            assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, ACQUIRE, NULL, &grant));
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", locks[i % LOCKS]);
-        int64_t began = now_ms();
+        int64_t began = pg_now_ms();
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)hold_ms), 0);
-        assert_status(SYNCGUARD_OK, run(backend, what, call, &grant));
-        assert_true(now_ms() - began < hold_ms + 2000);
+        assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, what, call, &grant));
+        assert_true(pg_now_ms() - began < hold_ms + 2000);
         pthread_join(thread, NULL);
         if (what != RELEASE)
-            assert_status(SYNCGUARD_OK, run(backend, RELEASE, NULL, &grant));
+            assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, RELEASE, NULL, &grant));
     }
     syncguard_close(backend);
 }
 
 static void nobody_gives_up_early(void **state)
 {
-    syncguard_call shorter = call_of(3000, NULL);
-    syncguard_call longer = call_of(20000, NULL);
+    syncguard_call shorter = pg_call_of(3000, NULL);
+    syncguard_call longer = pg_call_of(20000, NULL);
     (void)state;
     waits_for_all("pool_max=1&listen=0", NULL, 250, -1);
     waits_for_all("pool_max=1&listen=0", &shorter, 250, -1);
@@ -85,8 +85,8 @@ static void nobody_gives_up_early(void **state)
 /* A read that has little time. */
 static void short_reads_wait_too(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=1&listen=0"));
-    syncguard_call call = call_of(240, NULL);
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=1&listen=0"));
+    syncguard_call call = pg_call_of(240, NULL);
     (void)state;
     int waited = 0;
     for (int i = 0; i < 20 && waited < 2; i++) { /* the machine may be late */
@@ -123,20 +123,20 @@ static bool refused_by_the_server(operation what)
     int session = session_of(backend);
     syncguard_grant grant;
     if (what != ACQUIRE)
-        assert_status(SYNCGUARD_OK, run(backend, ACQUIRE, NULL, &grant));
+        assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, ACQUIRE, NULL, &grant));
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
-    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, run(backend, what, NULL, &grant));
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, pg_time_limits_run(backend, what, NULL, &grant));
     bool refused = strcmp(err.native, "55P03") == 0;
     pg_sql(foreign, "COMMIT");
     if (refused) {
         if (what == ACQUIRE)
-            assert_status(SYNCGUARD_OK, run(backend, ACQUIRE, NULL, &grant));
-        assert_status(SYNCGUARD_OK, run(backend, RELEASE, NULL, &grant));
+            assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, ACQUIRE, NULL, &grant));
+        assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, RELEASE, NULL, &grant));
         /* On a busy machine there may be no time left to roll the session back. */
         refused = session_of(backend) == session;
     } else if (what != ACQUIRE) {
-        (void)run(backend, RELEASE, NULL, &grant);
+        (void)pg_time_limits_run(backend, RELEASE, NULL, &grant);
     }
     syncguard_close(backend);
     expect_gone(foreign, "patient");

@@ -51,7 +51,7 @@ typedef struct line {
     unsigned char buffer[65536];
 } line;
 
-static bool put(int fd, const void *bytes, size_t count)
+static bool pg_unresolved_bytes_send(int fd, const void *bytes, size_t count)
 {
     return send(fd, bytes, count, MSG_NOSIGNAL) == (ssize_t)count;
 }
@@ -59,21 +59,21 @@ static bool put(int fd, const void *bytes, size_t count)
 static bool put_error(int fd, const char *fields, size_t count)
 {
     unsigned char head[5] = {'E', 0, 0, 0, (unsigned char)(count + 4)};
-    return put(fd, head, 5) && put(fd, fields, count);
+    return pg_unresolved_bytes_send(fd, head, 5) && pg_unresolved_bytes_send(fd, fields, count);
 }
 
 /* Text, without a column. */
 static bool put_copy(int fd)
 {
     unsigned char message[8] = {(unsigned char)atomic_load(&copy_type), 0, 0, 0, 7};
-    return put(fd, message, sizeof message);
+    return pg_unresolved_bytes_send(fd, message, sizeof message);
 }
 
 /* A row, or what describes it, without columns. */
 static bool put_no_columns(int fd, unsigned char type)
 {
     const unsigned char message[7] = {type, 0, 0, 0, 6};
-    return put(fd, message, sizeof message);
+    return pg_unresolved_bytes_send(fd, message, sizeof message);
 }
 
 /* One message of the server. False: the connection is over. */
@@ -111,7 +111,7 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
         return true;
     if (now == NO_COLUMNS && (message[0] == 'T' || message[0] == 'D'))
         return put_no_columns(self->client, message[0]);
-    return put(self->client, message, length);
+    return pg_unresolved_bytes_send(self->client, message, length);
 }
 
 static bool from_server(line *self)
@@ -140,7 +140,7 @@ static bool from_client(line *self)
 {
     unsigned char bytes[8192];
     ssize_t got = recv(self->client, bytes, sizeof bytes, 0);
-    return got > 0 && put(self->server, bytes, (size_t)got);
+    return got > 0 && pg_unresolved_bytes_send(self->server, bytes, (size_t)got);
 }
 
 static void *serve_line(void *context)
@@ -231,7 +231,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *host, const c
 }
 
 /* A port whose queue is full, so that nobody is answered any more. */
-static void swallow(int port, int fds[4])
+static void pg_unresolved_port_fill(int port, int fds[4])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     assert_int_equal(inet_pton(AF_INET, "127.0.0.2", &address.sin_addr), 1);
@@ -242,12 +242,12 @@ static void swallow(int port, int fds[4])
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)connect(fds[i], (struct sockaddr *)&address, sizeof address);
     }
-    sleep_ms(100);
+    pg_sleep_ms(100);
 }
 
 /* ---- the tests ---- */
 
-static void pair(syncguard_backend *backend, const char *key)
+static void pg_unresolved_pair(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
@@ -256,9 +256,9 @@ static void pair(syncguard_backend *backend, const char *key)
 
 static void session_ended_after_the_commit(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pair(backend, "ended");
+    pg_unresolved_pair(backend, "ended");
     atomic_store(&proxy_mode, END_AFTER_COMMIT);
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -267,16 +267,16 @@ static void session_ended_after_the_commit(void **state)
     assert_int_equal(lock_rows(plain, "ended"), 1);
     atomic_store(&proxy_closed, false);
     expect_gone(plain, "ended");
-    pair(backend, "ended");
+    pg_unresolved_pair(backend, "ended");
     syncguard_close(backend);
 }
 
 /* No answer is not the answer "nothing": it is asked again, and the grant is found. */
 static void error_without_a_code(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pair(backend, "uncoded");
+    pg_unresolved_pair(backend, "uncoded");
     atomic_store(&proxy_mode, NO_CODE);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "uncoded", 60000, NULL, &grant, &err));
@@ -286,7 +286,7 @@ static void error_without_a_code(void **state)
     syncguard_close(backend);
 }
 
-static void *wait_for_it(void *context)
+static void *pg_unresolved_waiter_run(void *context)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
@@ -301,14 +301,14 @@ static void *wait_for_it(void *context)
 /* Also for a waiter that tries after a release. */
 static void error_without_a_code_after_a_release(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "uncoded", 60000, NULL, &grant, &err));
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_for_it, backend), 0);
-    sleep_ms(500);
+    assert_int_equal(pthread_create(&thread, NULL, pg_unresolved_waiter_run, backend), 0);
+    pg_sleep_ms(500);
     atomic_store(&proxy_mode, NO_CODE);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     void *lock = NULL;
@@ -327,14 +327,14 @@ static void error_without_a_code_after_a_release(void **state)
 static void copy_ends_the_connection(void **state)
 {
     static const char types[] = {'G', 'H', 'W'};
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pair(backend, "copy");
+    pg_unresolved_pair(backend, "copy");
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof types; i++) {
         atomic_store(&copy_type, types[i]);
         atomic_store(&proxy_mode, COPY_ONCE);
-        pair(backend, "copy");
+        pg_unresolved_pair(backend, "copy");
         assert_int_equal(atomic_load(&proxy_mode), PASS);
         atomic_store(&proxy_mode, COPY_ALWAYS);
         assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -349,10 +349,10 @@ static void copy_ends_the_connection(void **state)
  */
 static void copy_after_the_caller_left(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=copied"));
-    syncguard_call call = call_of(300, NULL);
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=copied"));
+    syncguard_call call = pg_call_of(300, NULL);
     (void)state;
-    pair(backend, "copied");
+    pg_unresolved_pair(backend, "copied");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'copied'");
     assert_true(pid > 1);
@@ -364,15 +364,15 @@ static void copy_after_the_caller_left(void **state)
     syncguard_status status = syncguard_acquire(backend, "copied", 60000, &call, &grant, &err);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
-    for (int64_t end = now_ms() + 30000; atomic_load(&proxy_mode) != PASS; sleep_ms(5))
-        assert_true(now_ms() < end);
+    for (int64_t end = pg_now_ms() + 30000; atomic_load(&proxy_mode) != PASS; pg_sleep_ms(5))
+        assert_true(pg_now_ms() < end);
     expect_gone(plain, "copied");
     syncguard_close(backend);
-    for (int64_t end = now_ms() + 30000; atomic_load(&proxy_lines) >= lines; sleep_ms(5))
-        assert_true(now_ms() < end);
+    for (int64_t end = pg_now_ms() + 30000; atomic_load(&proxy_lines) >= lines; pg_sleep_ms(5))
+        assert_true(pg_now_ms() < end);
 }
 
-static void ignore_finding(void *context, const syncguard_finding *finding)
+static void pg_unresolved_finding_ignore(void *context, const syncguard_finding *finding)
 {
     (void)context;
     (void)finding;
@@ -385,14 +385,15 @@ static void answers_without_values(void **state)
     (void)state;
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        syncguard_backend *known = open_url(pg_url(&via, DATABASE, NULL));
-        syncguard_backend *fresh = open_url(pg_url(&via, DATABASE, NULL));
-        pair(known, "values");
+        syncguard_backend *known = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+        syncguard_backend *fresh = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+        pg_unresolved_pair(known, "values");
         atomic_store(&proxy_mode, modes[i]);
-        assert_true(syncguard_examine(known, NULL, ignore_finding, NULL, &err) < SYNCGUARD_OK);
+        assert_true(syncguard_examine(known, NULL, pg_unresolved_finding_ignore, NULL, &err) <
+                    SYNCGUARD_OK);
         assert_true(syncguard_acquire(fresh, "values", 60000, NULL, &grant, &err) < SYNCGUARD_OK);
         atomic_store(&proxy_mode, PASS);
-        pair(fresh, "values");
+        pg_unresolved_pair(fresh, "values");
         syncguard_close(known);
         syncguard_close(fresh);
     }
@@ -401,10 +402,10 @@ static void answers_without_values(void **state)
 /* The network breaks before the server gets to it: it is carried out all the same, later. */
 static void carried_out_after_the_connection_broke(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=late"));
-    syncguard_call call = call_of(300, NULL);
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=late"));
+    syncguard_call call = pg_call_of(300, NULL);
     (void)state;
-    pair(backend, "late");
+    pg_unresolved_pair(backend, "late");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'late'");
     assert_true(pid > 1);
@@ -412,10 +413,10 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(backend, "late", 60000, &call, &grant, &err);
     atomic_fetch_add(&proxy_cuts, 1);
-    sleep_ms(1500);
+    pg_sleep_ms(1500);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
-    sleep_ms(300);
+    pg_sleep_ms(300);
     /* It was carried out, for the counter has moved; and taken back. */
     assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
                                       "= 'fence:late'"),
@@ -431,7 +432,8 @@ static void release_that_was_sent_again(void **state)
         "DELETE FROM syncguard_locks WHERE key = 'again'",
         "UPDATE syncguard_locks SET expires_at_ms = 1 WHERE key = 'again'",
     };
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "application_name=again"));
+    syncguard_backend *backend =
+        pg_open_or_fail(pg_url(server, DATABASE, "application_name=again"));
     (void)state;
     for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++) {
         for (int broken = 0; broken < 2; broken++) {
@@ -492,8 +494,8 @@ static void watch_left(syncguard_backend *backend)
  * wait at the same handle learn of it, although it was its own. */
 static void release_that_comes_late_is_reported(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=left"));
-    syncguard_call call = call_of(300, NULL);
+    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=left"));
+    syncguard_call call = pg_call_of(300, NULL);
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "left", 60000, NULL, &grant, &err));
@@ -508,13 +510,13 @@ static void release_that_comes_late_is_reported(void **state)
     atomic_store(&proxy_mode, SILENT);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     syncguard_status status = syncguard_release(backend, grant.lock_id, &call, &err);
-    sleep_ms(300); /* the cancel request finds nothing to cancel */
+    pg_sleep_ms(300); /* the cancel request finds nothing to cancel */
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     expect_gone(plain, "left");
     assert_int_equal(atomic_load(&told_of_all), 1);
-    for (int64_t end = now_ms() + 10000; atomic_load(&told_of_left) == 0; sleep_ms(5))
-        assert_true(now_ms() < end);
+    for (int64_t end = pg_now_ms() + 10000; atomic_load(&told_of_left) == 0; pg_sleep_ms(5))
+        assert_true(pg_now_ms() < end);
     backend->ops->unwatch(backend, "left", 4);
     atomic_fetch_add(&proxy_cuts, 1);
     syncguard_close(backend);
@@ -524,13 +526,13 @@ static void second_address_is_reached(void **state)
 {
     (void)state;
     int fds[4];
-    swallow(server->port, fds);
+    pg_unresolved_port_fill(server->port, fds);
     char url[160];
     snprintf(url, sizeof url,
              "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
              server->port);
-    syncguard_backend *backend = open_url(url);
-    pair(backend, "second");
+    syncguard_backend *backend = pg_open_or_fail(url);
+    pg_unresolved_pair(backend, "second");
     syncguard_close(backend);
     for (int i = 0; i < 4; i++)
         close(fds[i]);

@@ -34,7 +34,7 @@ static void note_pause(void *context, int attempts, int64_t waited_ms, int64_t r
 }
 
 /* Polls so rarely that only a wake-up is quick. */
-static void *wait_for_it(void *context)
+static void *pg_wake_waiter_run(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -44,19 +44,19 @@ static void *wait_for_it(void *context)
     options.on_wait_context = self;
     syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
-    self->ended = now_ms();
+    self->ended = pg_now_ms();
     atomic_store(&self->done, true);
     return NULL;
 }
 
-static void start_waiter(waiter *self, syncguard_backend *backend, const char *key)
+static void pg_wake_waiter_start(waiter *self, syncguard_backend *backend, const char *key)
 {
     memset(self, 0, sizeof *self);
     self->backend = backend;
     self->key = key;
-    assert_int_equal(pthread_create(&self->thread, NULL, wait_for_it, self), 0);
+    assert_int_equal(pthread_create(&self->thread, NULL, pg_wake_waiter_run, self), 0);
     while (atomic_load(&self->pauses) == 0)
-        sleep_ms(1);
+        pg_sleep_ms(1);
 }
 
 static int64_t finish_waiter(waiter *self, int64_t released)
@@ -82,8 +82,8 @@ static int count_notifications(PGconn *pg)
 
 static void notified_only_where_somebody_waits(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain, "LISTEN syncguard");
     syncguard_grant grant;
@@ -94,7 +94,7 @@ static void notified_only_where_somebody_waits(void **state)
     assert_int_equal(count_notifications(plain), 0);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
     waiter one;
-    start_waiter(&one, other, "wanted");
+    pg_wake_waiter_start(&one, other, "wanted");
     /* Another key is nobody's business. */
     {
         syncguard_grant grant_alone;
@@ -103,12 +103,12 @@ static void notified_only_where_somebody_waits(void **state)
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant_alone.lock_id, NULL, &err));
     }
     assert_int_equal(count_notifications(plain), 0);
-    int64_t released = now_ms();
+    int64_t released = pg_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 1000);
     assert_true(count_notifications(plain) >= 1);
     /* A while after the last waiter has gone it is quiet again. */
-    sleep_ms(300);
+    pg_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
@@ -131,13 +131,13 @@ static void extend_all(syncguard_backend *backend, const syncguard_grant *grant,
 /* A renewal is nobody's business, even if somebody waits. */
 static void only_an_earlier_end_is_notified(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
     waiter one;
-    start_waiter(&one, other, "earlier");
+    pg_wake_waiter_start(&one, other, "earlier");
     pg_sql(plain, "LISTEN syncguard");
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
     extend_all(holder, &grant, 50000);
@@ -147,9 +147,9 @@ static void only_an_earlier_end_is_notified(void **state)
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
     assert_int_equal(count_notifications(plain), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
-    assert_true(finish_waiter(&one, now_ms()) < 5000);
+    assert_true(finish_waiter(&one, pg_now_ms()) < 5000);
     /* Where nobody waits it is quiet. */
-    sleep_ms(300);
+    pg_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 10000, NULL, NULL, &err));
@@ -164,13 +164,13 @@ static void only_an_earlier_end_is_notified(void **state)
 /* A waiter that was woken in vain finds out how long the lock of another, who was faster, lives. */
 static void woken_in_vain_finds_the_next_expiry(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "vain", 30000, NULL, &grant, &err));
     waiter one;
-    start_waiter(&one, backend, "vain");
-    int64_t taken = now_ms();
+    pg_wake_waiter_start(&one, backend, "vain");
+    int64_t taken = pg_now_ms();
     pg_sql(plain,
            "UPDATE syncguard_locks SET lock_id = 'FFFFFFFFFFFFFFFFFFFFFF', expires_at_ms = "
            "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + 500 WHERE key = 'vain'");
@@ -187,13 +187,13 @@ static void every_release_is_heard(void **state)
     (void)state;
     syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
-        backends[i] = open_url(pg_url(server, DATABASE, NULL));
+        backends[i] = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backends[0], "queue", 30000, NULL, &grant, &err));
     waiter waiters[WAITERS];
     for (int i = 0; i < WAITERS; i++)
-        start_waiter(&waiters[i], backends[i % 4], "queue");
-    int64_t released = now_ms();
+        pg_wake_waiter_start(&waiters[i], backends[i % 4], "queue");
+    int64_t released = pg_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(backends[0], grant.lock_id, NULL, &err));
     /* Whoever has it gives it back, in whatever order they get it. */
     for (int left = WAITERS; left > 0;) {
@@ -207,8 +207,8 @@ static void every_release_is_heard(void **state)
                 left--;
             }
         }
-        sleep_ms(1);
-        assert_true(now_ms() - released < 8000);
+        pg_sleep_ms(1);
+        assert_true(pg_now_ms() - released < 8000);
     }
     for (int i = 0; i < 4; i++)
         syncguard_close(backends[i]);
@@ -217,14 +217,14 @@ static void every_release_is_heard(void **state)
 /* The listening session is ended: waiters try, arm again, and are still woken. */
 static void lost_listener_is_replaced(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     for (int i = 0; i < 3; i++) {
         assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "lost", 60000, NULL, &grant, &err));
         waiter one;
-        start_waiter(&one, other, "lost");
+        pg_wake_waiter_start(&one, other, "lost");
         assert_true(pg_number(plain, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE "
                                      "locktype = 'advisory' AND mode = 'ShareLock'") > 0);
         /* It comes back as soon as it can. */
@@ -232,8 +232,8 @@ static void lost_listener_is_replaced(void **state)
              k < 5000 && pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = "
                                           "'advisory' AND mode = 'ShareLock'") == 0;
              k++)
-            sleep_ms(1);
-        int64_t released = now_ms();
+            pg_sleep_ms(1);
+        int64_t released = pg_now_ms();
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
         assert_true(finish_waiter(&one, released) < 2000);
     }
@@ -244,7 +244,7 @@ static void lost_listener_is_replaced(void **state)
 #define LISTENING                                                                                  \
     "(SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock')"
 
-static void *wait_patiently(void *context)
+static void *pg_wake_patient_waiter_run(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -254,18 +254,18 @@ static void *wait_patiently(void *context)
     options.on_wait_context = self;
     syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
-    self->ended = now_ms();
+    self->ended = pg_now_ms();
     return NULL;
 }
 
 /* Starts it and waits until its session listens. */
 static void start_patient(waiter *self)
 {
-    int64_t end = now_ms() + 20000;
-    assert_int_equal(pthread_create(&self->thread, NULL, wait_patiently, self), 0);
+    int64_t end = pg_now_ms() + 20000;
+    assert_int_equal(pthread_create(&self->thread, NULL, pg_wake_patient_waiter_run, self), 0);
     while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l") == 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(1);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(1);
     }
 }
 
@@ -273,24 +273,24 @@ static void start_patient(waiter *self)
  * the waiter's next try replaces it. */
 static void untrusted_listener_is_replaced(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "moved"};
-    int64_t end = now_ms() + 20000;
+    int64_t end = pg_now_ms() + 20000;
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "moved", 60000, NULL, &grant, &err));
     start_patient(&one);
     long pid = pg_number(plain, "SELECT pid FROM " LISTENING " l");
-    sleep_ms(100);
+    pg_sleep_ms(100);
     assert_true(pg_number(plain,
                           "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                           "WHERE application_name = 'syncguard' AND pid NOT IN " LISTENING) > 0);
     while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l WHERE pid <> %ld", pid) == 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(10);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(10);
     }
-    int64_t released = now_ms();
+    int64_t released = pg_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 2000);
     syncguard_close(holder);
@@ -301,18 +301,18 @@ static void untrusted_listener_is_replaced(void **state)
  * lock long before its expiry. */
 static void release_without_a_notification_is_found(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "unheard"};
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "unheard", 60000, NULL, &grant, &err));
-    int64_t began = now_ms();
+    int64_t began = pg_now_ms();
     start_patient(&one);
-    sleep_ms(3000);
+    pg_sleep_ms(3000);
     assert_true(pg_number(plain, "SELECT count(*) FROM " LISTENING " l") > 0);
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE lock_id = '%s'", grant.lock_id);
-    int64_t removed = now_ms();
+    int64_t removed = pg_now_ms();
     assert_true(finish_waiter(&one, removed) < 8000);
     /* 5 in the first second, then one per second: twice as many at most. */
     int64_t waited_s = (one.ended - began) / 1000 + 1;
@@ -326,14 +326,14 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
                                   const syncguard_grant *grant)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    int64_t end = now_ms() + 10000;
+    int64_t end = pg_now_ms() + 10000;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_fence_counters WHERE fence_key LIKE '%%%s' FOR UPDATE",
            key);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant->lock_id, NULL, &err));
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(1);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(1);
     }
     return foreign;
 }
@@ -342,24 +342,24 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
  * those of the whole database. */
 static void notifications_are_read_when_nobody_waits(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "flood", 60000, NULL, &grant, &err));
     waiter one;
-    start_waiter(&one, other, "flood");
+    pg_wake_waiter_start(&one, other, "flood");
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     while (!atomic_load(&one.done))
-        sleep_ms(1);
-    sleep_ms(300);
+        pg_sleep_ms(1);
+    pg_sleep_ms(300);
     pg_sql(plain, "SELECT count(pg_notify('syncguard', repeat('x', 7000) || i)) "
                   "FROM generate_series(1, 4000) i");
-    sleep_ms(1000);
+    pg_sleep_ms(1000);
     assert_int_equal(
         pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"),
         0);
-    (void)finish_waiter(&one, now_ms());
+    (void)finish_waiter(&one, pg_now_ms());
     syncguard_close(holder);
     syncguard_close(other);
 }
@@ -367,19 +367,19 @@ static void notifications_are_read_when_nobody_waits(void **state)
 /* A try that is stuck keeps no other waiter from being woken. */
 static void stuck_try_delays_no_other_waiter(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=20000"));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=20000"));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "stays", 60000, NULL, &grant, &err));
     syncguard_grant more;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "goes", 60000, NULL, &more, &err));
     waiter one;
-    start_waiter(&one, other, "stays");
+    pg_wake_waiter_start(&one, other, "stays");
     PGconn *foreign = block_the_next_try(holder, "stays", &grant);
     waiter two;
-    start_waiter(&two, other, "goes");
-    int64_t released = now_ms();
+    pg_wake_waiter_start(&two, other, "goes");
+    int64_t released = pg_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, more.lock_id, NULL, &err));
     assert_true(finish_waiter(&two, released) < 3000);
     assert_false(atomic_load(&one.done));
@@ -392,11 +392,11 @@ static void stuck_try_delays_no_other_waiter(void **state)
 /* Without a connection to listen on, waiting is polling and goes on. */
 static void without_listening_waiters_poll(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain, "CREATE ROLE single LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO single");
-    syncguard_backend *other = open_url(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    syncguard_backend *other = pg_open_or_fail(pg_url_as(server, "single", DATABASE, "pool_max=1"));
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 60000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
@@ -412,8 +412,8 @@ static void without_listening_waiters_poll(void **state)
 /* The listening session hangs: who comes to wait polls, and still has time to try. */
 static void slow_arming_leaves_time_to_try(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=1500"));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=1500"));
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
@@ -423,7 +423,7 @@ static void slow_arming_leaves_time_to_try(void **state)
     syncguard_grant brief;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "slow", 500, NULL, &brief, &err));
     waiter one;
-    start_waiter(&one, other, "first");
+    pg_wake_waiter_start(&one, other, "first");
     pid_t pid =
         (pid_t)pg_number(plain, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode "
                                 "= 'ShareLock'");
@@ -436,7 +436,7 @@ static void slow_arming_leaves_time_to_try(void **state)
     assert_status(SYNCGUARD_OK, status);
     syncguard_lock_dispose(lock);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
-    (void)finish_waiter(&one, now_ms());
+    (void)finish_waiter(&one, pg_now_ms());
     syncguard_close(holder);
     syncguard_close(other);
 }
@@ -462,7 +462,7 @@ static void *be_stuck(void *context)
 static void stuck_key_delays_no_renewal(void **state)
 {
     static syncguard_lock *locks[HELD];
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     PGconn *foreign = pg_plain(server, DATABASE);
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -481,7 +481,7 @@ static void stuck_key_delays_no_renewal(void **state)
     pthread_t threads[STUCK];
     for (int i = 0; i < STUCK; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
-    sleep_ms(5000);
+    pg_sleep_ms(5000);
     for (int i = 0; i < HELD; i++)
         assert_int_equal(syncguard_lock_held(locks[i]), i != 7 && i != 8);
     assert_int_equal(syncguard_lock_lost(locks[7]), SYNCGUARD_LOST_UNCONFIRMED);
@@ -498,10 +498,11 @@ static void stuck_key_delays_no_renewal(void **state)
 /* What a batch leaves undecided is renewed singly, in the same line as those who are stuck. */
 static void stuck_callers_hold_up_no_extend(void **state)
 {
-    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=2&timeout_ms=8000"));
+    syncguard_backend *backend =
+        pg_open_or_fail(pg_url(server, DATABASE, "pool_max=2&timeout_ms=8000"));
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(3000, NULL);
-    int64_t end = now_ms() + 10000;
+    syncguard_call call = pg_call_of(3000, NULL);
+    int64_t end = pg_now_ms() + 10000;
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "well", 30000, NULL, &grant, &err));
@@ -512,8 +513,8 @@ static void stuck_callers_hold_up_no_extend(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
                             "granted") < 2) {
-        assert_true(now_ms() < end);
-        sleep_ms(10);
+        assert_true(pg_now_ms() < end);
+        pg_sleep_ms(10);
     }
     int64_t expires;
     syncguard_status status =
@@ -574,8 +575,8 @@ static void release_many(syncguard_backend *holder, syncguard_backend *other)
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "many%d", i);
         if (i % 100 == 7) {
-            start_waiter(&one, other, key);
-            int64_t released = now_ms();
+            pg_wake_waiter_start(&one, other, key);
+            int64_t released = pg_now_ms();
             assert_status(SYNCGUARD_OK, syncguard_release(holder, many[i].lock_id, NULL, &err));
             assert_true(finish_waiter(&one, released) < 2000);
         } else {
@@ -593,8 +594,8 @@ static void many_waited_keys_take_few_locks(void **state)
     pg_make_database(small, DATABASE);
     PGconn *pg = pg_plain(small, DATABASE);
     expect_too_many(pg);
-    syncguard_backend *holder = open_url(pg_url(small, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(small, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(small, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(small, DATABASE, NULL));
     wait_for_many(holder, other);
     assert_in_range(pg_number(pg, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                   "mode = 'ShareLock'"),
@@ -603,7 +604,7 @@ static void many_waited_keys_take_few_locks(void **state)
                "int)'; EXECUTE 'LOCK TABLE unrelated' || i; END LOOP; END $$");
     pg_sql(pg, "SELECT count(pg_advisory_xact_lock(7, i)) FROM generate_series(1, 100) i");
     release_many(holder, other);
-    sleep_ms(200);
+    pg_sleep_ms(200);
     syncguard_close(holder);
     syncguard_close(other);
     PQfinish(pg);
@@ -614,8 +615,8 @@ static void many_waited_keys_take_few_locks(void **state)
  * transaction is committed. Here another function does so at once. The waiter polls. */
 static void full_queue_keeps_no_lock(void **state)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "full"};
     (void)state;
     pg_sql(plain, "CREATE TABLE queue (entry text)");
@@ -648,12 +649,12 @@ static void *kill_listeners(void *context)
 {
     while (!atomic_load(&kill_no_more)) {
         pg_sql(context, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
-        sleep_ms(7);
+        pg_sleep_ms(7);
     }
     return NULL;
 }
 
-static void *take_turns(void *context)
+static void *pg_wake_lock_repeatedly(void *context)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 30000;
@@ -668,7 +669,7 @@ static void *take_turns(void *context)
             failed++;
             continue;
         }
-        sleep_ms(2);
+        pg_sleep_ms(2);
         (void)syncguard_lock_release(lock, NULL, &own);
         syncguard_lock_dispose(lock);
     }
@@ -682,13 +683,14 @@ static void killed_listener_ends_no_wait(void **state)
     (void)state;
     syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
-        backends[i] = open_url(pg_url(server, DATABASE, NULL));
+        backends[i] = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     atomic_store(&kill_no_more, false);
     pthread_t killer;
     assert_int_equal(pthread_create(&killer, NULL, kill_listeners, pg), 0);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, take_turns, backends[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, pg_wake_lock_repeatedly, backends[i]),
+                         0);
     }
     intptr_t failed = 0;
     for (int i = 0; i < 4; i++) {

@@ -10,7 +10,7 @@
     printf("%s %s %zu %zu\n", #type, #field, offsetof(type, field), sizeof(((type *)0)->field))
 #define WHOLE(type) printf("%s sizeof 0 %zu\n", #type, sizeof(type))
 
-static void options(void)
+static void layout_options_print(void)
 {
     FIELD(syncguard_options, size);
     FIELD(syncguard_options, timeout_ms);
@@ -29,7 +29,7 @@ static void options(void)
     WHOLE(syncguard_call);
 }
 
-static void lock_options(void)
+static void layout_lock_options_print(void)
 {
     FIELD(syncguard_lock_options, size);
     FIELD(syncguard_lock_options, ttl_ms);
@@ -54,7 +54,7 @@ static void lock_options(void)
     WHOLE(syncguard_lock_options);
 }
 
-static void results(void)
+static void layout_results_print(void)
 {
     FIELD(syncguard_error, code);
     FIELD(syncguard_error, native);
@@ -78,7 +78,7 @@ static void results(void)
     WHOLE(syncguard_capabilities);
 }
 
-static void completion(void)
+static void layout_completion_print(void)
 {
     FIELD(syncguard_completion, kind);
     FIELD(syncguard_completion, status);
@@ -91,7 +91,7 @@ static void completion(void)
     WHOLE(syncguard_completion);
 }
 
-static void constants(void)
+static void layout_constants_print(void)
 {
     FIELD(syncguard_constants, version);
     FIELD(syncguard_constants, max_key_bytes);
@@ -106,10 +106,10 @@ static void constants(void)
 
 int main(void)
 {
-    options();
-    lock_options();
-    results();
-    completion();
-    constants();
+    layout_options_print();
+    layout_lock_options_print();
+    layout_results_print();
+    layout_completion_print();
+    layout_constants_print();
     return 0;
 }

@@ -28,29 +28,29 @@
 #define MOST_PAIR_RATIO 2.0
 #define LEAST_RATE_RATIO 0.7
 
-static void die(const char *what)
+static void rate_die(const char *what)
 {
     printf("%s\n", what);
     exit(70);
 }
 
-static double now_s(void)
+static double rate_now_s(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static int by_size(const void *a, const void *b)
+static int rate_compare_values(const void *a, const void *b)
 {
     double first = *(const double *)a;
     double second = *(const double *)b;
     return (first > second) - (first < second);
 }
 
-static double quantile(double *values, int count, double part)
+static double rate_quantile(double *values, int count, double part)
 {
-    qsort(values, (size_t)count, sizeof values[0], by_size);
+    qsort(values, (size_t)count, sizeof values[0], rate_compare_values);
     return values[(int)(part * (count - 1) + 0.5)];
 }
 
@@ -61,9 +61,9 @@ static void blocking_pair(syncguard_backend *backend, const char *key)
     syncguard_lock *lock = NULL;
     syncguard_error err;
     if (syncguard_lock_acquire(backend, key, NULL, &lock, &err) != SYNCGUARD_OK)
-        die(err.message);
+        rate_die(err.message);
     if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
-        die(err.message);
+        rate_die(err.message);
     syncguard_lock_dispose(lock);
 }
 
@@ -76,7 +76,7 @@ typedef struct caller {
 
 static atomic_bool over;
 
-static void *call(void *argument)
+static void *rate_caller_run(void *argument)
 {
     caller *self = argument;
     while (!atomic_load(&over)) {
@@ -89,14 +89,14 @@ static void *call(void *argument)
 static double threads_rate(syncguard_backend *backend)
 {
     static caller callers[WIDTH];
-    double start = now_s();
+    double start = rate_now_s();
     atomic_store(&over, false);
     for (int i = 0; i < WIDTH; i++) {
         callers[i].backend = backend;
         callers[i].pairs = 0;
         snprintf(callers[i].key, sizeof callers[i].key, "queue-rate-%d", i);
-        if (pthread_create(&callers[i].thread, NULL, call, &callers[i]) != 0)
-            die("thread");
+        if (pthread_create(&callers[i].thread, NULL, rate_caller_run, &callers[i]) != 0)
+            rate_die("thread");
     }
     usleep((useconds_t)(ROUND_S * 1e6));
     atomic_store(&over, true);
@@ -105,52 +105,52 @@ static double threads_rate(syncguard_backend *backend)
         pthread_join(callers[i].thread, NULL);
         pairs += callers[i].pairs;
     }
-    return (double)pairs / (now_s() - start);
+    return (double)pairs / (rate_now_s() - start);
 }
 
 /* ---- the queue ---- */
 
-static syncguard_queue *open_queue(syncguard_backend *backend, int max_threads)
+static syncguard_queue *rate_open_queue(syncguard_backend *backend, int max_threads)
 {
     syncguard_queue *queue = NULL;
     syncguard_queue_options options = SYNCGUARD_QUEUE_OPTIONS_INIT;
     if (max_threads > 0)
         options.max_threads = max_threads;
     if (syncguard_queue_open(backend, &options, &queue, NULL) != SYNCGUARD_OK)
-        die("queue");
+        rate_die("queue");
     return queue;
 }
 
-static syncguard_completion next(syncguard_queue *queue)
+static syncguard_completion rate_next_completion(syncguard_queue *queue)
 {
     syncguard_completion done;
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
     while (!syncguard_queue_next(queue, &done))
         (void)poll(&fd, 1, -1);
     if (done.status != SYNCGUARD_OK)
-        die(done.error.message);
+        rate_die(done.error.message);
     return done;
 }
 
-static void start_acquire(syncguard_queue *queue, char *key)
+static void rate_start_acquire(syncguard_queue *queue, char *key)
 {
     if (syncguard_lock_acquire_async(queue, key, NULL, key, NULL, NULL) != SYNCGUARD_OK)
-        die("acquire");
+        rate_die("acquire");
 }
 
-static void start_release(syncguard_queue *queue, const syncguard_completion *granted)
+static void rate_start_release(syncguard_queue *queue, const syncguard_completion *granted)
 {
     if (syncguard_lock_release_async(queue, granted->lock, NULL, granted->context, NULL, NULL) !=
         SYNCGUARD_OK)
-        die("release");
+        rate_die("release");
 }
 
 static void async_pair(syncguard_queue *queue, char *key)
 {
-    start_acquire(queue, key);
-    syncguard_completion granted = next(queue);
-    start_release(queue, &granted);
-    (void)next(queue);
+    rate_start_acquire(queue, key);
+    syncguard_completion granted = rate_next_completion(queue);
+    rate_start_release(queue, &granted);
+    (void)rate_next_completion(queue);
 }
 
 static double queue_rate(syncguard_queue *queue)
@@ -158,37 +158,38 @@ static double queue_rate(syncguard_queue *queue)
     static char keys[WIDTH][32];
     long pairs = 0;
     int open = WIDTH;
-    double start = now_s();
+    double start = rate_now_s();
     for (int i = 0; i < WIDTH; i++) {
         snprintf(keys[i], sizeof keys[i], "queue-rate-%d", i);
-        start_acquire(queue, keys[i]);
+        rate_start_acquire(queue, keys[i]);
     }
     while (open > 0) {
-        syncguard_completion done = next(queue);
+        syncguard_completion done = rate_next_completion(queue);
         if (done.kind == SYNCGUARD_COMPLETION_ACQUIRE) {
-            start_release(queue, &done);
+            rate_start_release(queue, &done);
             continue;
         }
         pairs++;
-        if (now_s() - start < ROUND_S)
-            start_acquire(queue, done.context);
+        if (rate_now_s() - start < ROUND_S)
+            rate_start_acquire(queue, done.context);
         else
             open--;
     }
-    return (double)pairs / (now_s() - start);
+    return (double)pairs / (rate_now_s() - start);
 }
 
 /* ---- comparing ---- */
 
-static void report(const char *name, double *ours, double *theirs, const char *unit, int rounds)
+static void rate_report(const char *name, double *ours, double *theirs, const char *unit,
+                        int rounds)
 {
     double ratios[MAX_ROUNDS];
     for (int i = 0; i < rounds; i++)
         ratios[i] = ours[i] / theirs[i];
-    double ratio = quantile(ratios, rounds, 0.5);
+    double ratio = rate_quantile(ratios, rounds, 0.5);
     printf("%-34s %9.1f %s, blocking %9.1f, ratio %.2f (%.2f to %.2f)\n", name,
-           quantile(ours, rounds, 0.5), unit, quantile(theirs, rounds, 0.5), ratio, ratios[0],
-           ratios[rounds - 1]);
+           rate_quantile(ours, rounds, 0.5), unit, rate_quantile(theirs, rounds, 0.5), ratio,
+           ratios[0], ratios[rounds - 1]);
     fflush(stdout);
     ours[0] = ratio;
 }
@@ -198,12 +199,12 @@ static void time_block(syncguard_queue *queue, syncguard_backend *backend, doubl
 {
     char key[] = "queue-rate-pair";
     for (int i = 0; i < BLOCK_PAIRS; i++) {
-        double start = now_s();
+        double start = rate_now_s();
         if (queue != NULL)
             async_pair(queue, key);
         else
             blocking_pair(backend, key);
-        took[i] = (now_s() - start) * 1e6;
+        took[i] = (rate_now_s() - start) * 1e6;
     }
 }
 
@@ -212,7 +213,7 @@ static double compare_pairs(syncguard_backend *backend, int rounds)
 {
     static double took[2][BLOCKS * BLOCK_PAIRS];
     double ours[MAX_ROUNDS], theirs[MAX_ROUNDS];
-    syncguard_queue *queue = open_queue(backend, 0);
+    syncguard_queue *queue = rate_open_queue(backend, 0);
     for (int round = -1; round < rounds; round++) { /* the first warms up */
         for (int block = 0; block < BLOCKS; block++) {
             time_block(queue, NULL, &took[0][block * BLOCK_PAIRS]);
@@ -220,11 +221,11 @@ static double compare_pairs(syncguard_backend *backend, int rounds)
         }
         if (round < 0)
             continue;
-        ours[round] = quantile(took[0], BLOCKS * BLOCK_PAIRS, 0.5);
-        theirs[round] = quantile(took[1], BLOCKS * BLOCK_PAIRS, 0.5);
+        ours[round] = rate_quantile(took[0], BLOCKS * BLOCK_PAIRS, 0.5);
+        theirs[round] = rate_quantile(took[1], BLOCKS * BLOCK_PAIRS, 0.5);
     }
     syncguard_queue_close(queue);
-    report("a pair, one at a time", ours, theirs, "us", rounds);
+    rate_report("a pair, one at a time", ours, theirs, "us", rounds);
     return ours[0];
 }
 
@@ -233,7 +234,7 @@ static double compare_rates(syncguard_backend *backend, int max_threads, int rou
 {
     double ours[MAX_ROUNDS], theirs[MAX_ROUNDS];
     char name[64];
-    syncguard_queue *queue = open_queue(backend, max_threads);
+    syncguard_queue *queue = rate_open_queue(backend, max_threads);
     for (int round = -1; round < rounds; round++) { /* the first warms up */
         double before = threads_rate(backend);
         double rate = queue_rate(queue);
@@ -248,7 +249,7 @@ static double compare_rates(syncguard_backend *backend, int max_threads, int rou
         snprintf(name, sizeof name, "pairs/s, 64 open, max_threads %d", max_threads);
     else
         snprintf(name, sizeof name, "pairs/s, 64 open");
-    report(name, ours, theirs, "/s", rounds);
+    rate_report(name, ours, theirs, "/s", rounds);
     return ours[0];
 }
 
@@ -258,9 +259,9 @@ int main(int argc, char **argv)
     syncguard_error err;
     int rounds = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 15;
     if (argc < 2 || rounds < 1 || rounds > MAX_ROUNDS)
-        die("usage: queue_rate URL [ROUNDS [MAX_THREADS...]]");
+        rate_die("usage: queue_rate URL [ROUNDS [MAX_THREADS...]]");
     if (syncguard_open(argv[1], NULL, &backend, &err) != SYNCGUARD_OK)
-        die(err.message);
+        rate_die(err.message);
     double pair = compare_pairs(backend, rounds);
     double rate = compare_rates(backend, 0, rounds);
     for (int i = 3; i < argc; i++)

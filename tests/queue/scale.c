@@ -28,7 +28,7 @@ static bool failed;
 static atomic_ulong tries;       /* of the keys that are released */
 static atomic_ulong other_tries; /* of all others: polls, and waiters that are woken with them */
 
-static void check(const char *what, double found, double limit)
+static void scale_check_limit(const char *what, double found, double limit)
 {
     bool over = found > limit;
     printf("%-28s %10.3f  (at most %g)%s\n", what, found, limit, over ? "  FAILED" : "");
@@ -36,13 +36,13 @@ static void check(const char *what, double found, double limit)
     failed = failed || over;
 }
 
-static void die(const char *what)
+static void scale_die(const char *what)
 {
     printf("%s\n", what);
     exit(70);
 }
 
-static double now_s(void)
+static double scale_now_s(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -57,12 +57,12 @@ static double cpu_s(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-static int entries(const char *folder)
+static int scale_count_entries(const char *folder)
 {
     int count = 0;
     DIR *open = opendir(folder);
     if (open == NULL)
-        die(folder);
+        scale_die(folder);
     for (const struct dirent *entry = readdir(open); entry != NULL; entry = readdir(open))
         count += entry->d_name[0] != '.';
     closedir(open);
@@ -79,14 +79,14 @@ static syncguard_backend *open_store(const char *url)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK)
-        die(err.message);
+        scale_die(err.message);
     return backend;
 }
 
 /* ---- the holder: a process of its own ---- */
 
 /* Takes the keys, says so, and releases one for each byte. */
-static void hold(const char *url, int keys, int commands, int answers)
+static void scale_hold_keys(const char *url, int keys, int commands, int answers)
 {
     char byte = 0;
     syncguard_backend *backend = open_store(url);
@@ -96,14 +96,14 @@ static void hold(const char *url, int keys, int commands, int answers)
     for (int i = 0; i < keys && grants != NULL; i++) {
         key_name(key, i);
         if (syncguard_acquire(backend, key, 600000, NULL, &grants[i], &err) != SYNCGUARD_OK)
-            die(err.message);
+            scale_die(err.message);
     }
     if (write(answers, &byte, 1) != 1)
         _exit(70);
     for (int next = 0; read(commands, &byte, 1) == 1; next++) {
         if (next < keys &&
             syncguard_release(backend, grants[next].lock_id, NULL, &err) != SYNCGUARD_OK)
-            die(err.message);
+            scale_die(err.message);
         if (write(answers, &byte, 1) != 1)
             _exit(70);
     }
@@ -123,7 +123,7 @@ static void wait_for_holder(const holder *other)
 {
     char byte;
     if (read(other->answers, &byte, 1) != 1)
-        die("the holder is gone");
+        scale_die("the holder is gone");
 }
 
 static holder start_holder(const char *url, int keys)
@@ -131,12 +131,12 @@ static holder start_holder(const char *url, int keys)
     int commands[2];
     int answers[2];
     if (pipe(commands) != 0 || pipe(answers) != 0)
-        die("pipe");
+        scale_die("pipe");
     fflush(NULL);
     if (fork() == 0) {
         close(commands[1]);
         close(answers[0]);
-        hold(url, keys, commands[0], answers[1]);
+        scale_hold_keys(url, keys, commands[0], answers[1]);
     }
     close(commands[0]);
     close(answers[1]);
@@ -147,18 +147,18 @@ static holder start_holder(const char *url, int keys)
 
 /* ---- the queue ---- */
 
-static syncguard_completion next(syncguard_queue *queue)
+static syncguard_completion scale_next_completion(syncguard_queue *queue)
 {
     syncguard_completion done;
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
     while (!syncguard_queue_next(queue, &done))
         (void)poll(&fd, 1, -1);
     if (done.status != SYNCGUARD_OK)
-        die(done.error.message);
+        scale_die(done.error.message);
     return done;
 }
 
-static int by_size(const void *a, const void *b)
+static int scale_compare_values(const void *a, const void *b)
 {
     double first = *(const double *)a;
     double second = *(const double *)b;
@@ -166,22 +166,22 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Median time of an acquire of a free key, in microseconds. */
-static double probe(syncguard_queue *queue, int from)
+static double scale_probe_free_keys(syncguard_queue *queue, int from)
 {
     static double took[PROBES];
     char key[64];
     for (int i = 0; i < PROBES; i++) {
         key_name(key, from + i);
-        double begun = now_s();
+        double begun = scale_now_s();
         if (syncguard_lock_acquire_async(queue, key, NULL, NULL, NULL, NULL) != SYNCGUARD_OK)
-            die("acquire");
-        syncguard_completion done = next(queue);
-        took[i] = (now_s() - begun) * 1e6;
+            scale_die("acquire");
+        syncguard_completion done = scale_next_completion(queue);
+        took[i] = (scale_now_s() - begun) * 1e6;
         if (syncguard_lock_release_async(queue, done.lock, NULL, NULL, NULL, NULL) != SYNCGUARD_OK)
-            die("release");
-        (void)next(queue);
+            scale_die("release");
+        (void)scale_next_completion(queue);
     }
-    qsort(took, PROBES, sizeof took[0], by_size);
+    qsort(took, PROBES, sizeof took[0], scale_compare_values);
     return took[PROBES / 2];
 }
 
@@ -192,7 +192,7 @@ static void start_waiters(syncguard_queue *queue, int waiters, int keys)
     for (int i = 0; i < waiters; i++) {
         key_name(key, i % keys);
         if (syncguard_lock_acquire_async(queue, key, &options, NULL, NULL, NULL) != SYNCGUARD_OK)
-            die("acquire");
+            scale_die("acquire");
     }
 }
 
@@ -206,23 +206,23 @@ static void release_some(syncguard_queue *queue, const holder *other, int waiter
     char byte = 0;
     while (grants < wanted) {
         if ((keys > 1 || grants == 0) && write(other->commands, &byte, 1) != 1)
-            die("write");
+            scale_die("write");
         if (keys > 1 || grants == 0)
             wait_for_holder(other);
-        syncguard_completion done = next(queue);
+        syncguard_completion done = scale_next_completion(queue);
         while (done.kind != SYNCGUARD_COMPLETION_ACQUIRE)
-            done = next(queue);
+            done = scale_next_completion(queue);
         grants++;
         if (syncguard_lock_release_async(queue, done.lock, NULL, NULL, NULL, NULL) != SYNCGUARD_OK)
-            die("release");
+            scale_die("release");
     }
     sleep(1);
     printf("%-28s %10.3f\n", "tries of other keys per release",
            (double)(atomic_load(&other_tries) - others_before) / grants);
-    check("tries per release", (double)(atomic_load(&tries) - before) / grants, 1.1);
+    scale_check_limit("tries per release", (double)(atomic_load(&tries) - before) / grants, 1.1);
 }
 
-static void count_tries(void *context, const syncguard_event *event)
+static void scale_count_tries(void *context, const syncguard_event *event)
 {
     (void)context;
     int number = (int)strtol(event->key + strlen(KEY_PREFIX), NULL, 10);
@@ -233,7 +233,7 @@ static void count_tries(void *context, const syncguard_event *event)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        die("usage: queue_scale URL WAITERS KEYS [SETTLE_SECONDS [IDLE_SECONDS]]");
+        scale_die("usage: queue_scale URL WAITERS KEYS [SETTLE_SECONDS [IDLE_SECONDS]]");
     int waiters = (int)strtol(argv[2], NULL, 10);
     int keys = (int)strtol(argv[3], NULL, 10);
     int settle = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 10;
@@ -243,30 +243,31 @@ int main(int argc, char **argv)
     syncguard_backend *counted = backend;
     bool counts = getenv("QUEUE_SCALE_TRIES") != NULL; /* telemetry has a thread of its own */
     syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    telemetry.on_event = count_tries;
+    telemetry.on_event = scale_count_tries;
     telemetry.include_raw = true;
     if (counts && syncguard_telemetry_wrap(backend, &telemetry, &counted, NULL) != SYNCGUARD_OK)
-        die("telemetry");
+        scale_die("telemetry");
     syncguard_queue *queue = NULL;
     if (syncguard_queue_open(counted, NULL, &queue, NULL) != SYNCGUARD_OK)
-        die("queue");
-    (void)probe(queue, keys);
-    double alone_us = probe(queue, keys);
+        scale_die("queue");
+    (void)scale_probe_free_keys(queue, keys);
+    double alone_us = scale_probe_free_keys(queue, keys);
     size_t before = mallinfo2().uordblks;
     start_waiters(queue, waiters, keys);
     sleep((unsigned)settle); /* pauses double up to a minute: all rest after two */
     if (!counts) {
-        check("bytes per waiter", (double)(mallinfo2().uordblks - before) / waiters, 1024);
-        check("threads", entries("/proc/self/task"), 8);
-        check("descriptors", entries("/proc/self/fd"), 32);
+        scale_check_limit("bytes per waiter", (double)(mallinfo2().uordblks - before) / waiters,
+                          1024);
+        scale_check_limit("threads", scale_count_entries("/proc/self/task"), 8);
+        scale_check_limit("descriptors", scale_count_entries("/proc/self/fd"), 32);
         double used = cpu_s();
         sleep((unsigned)idle);
         if (idle > 0)
-            check("percent of a core, idle", (cpu_s() - used) * 100 / idle, 1);
-        double beside_us = probe(queue, keys);
+            scale_check_limit("percent of a core, idle", (cpu_s() - used) * 100 / idle, 1);
+        double beside_us = scale_probe_free_keys(queue, keys);
         printf("%-28s %10.1f us alone, %.1f us beside them\n", "a free key", alone_us, beside_us);
         if (waiters <= 1000)
-            check("times as long as alone", beside_us / alone_us, 2);
+            scale_check_limit("times as long as alone", beside_us / alone_us, 2);
     } else {
         release_some(queue, &other, waiters, keys);
     }

@@ -14,7 +14,7 @@ syncguard_error err;
 
 extern const syncguard_module syncguard_module_redis;
 
-static long nth(const char *variable, int n)
+static long servers_variable_nth(const char *variable, int n)
 {
     const char *at = getenv(variable);
     for (; at != NULL && n > 0; n--) {
@@ -30,12 +30,12 @@ static long nth(const char *variable, int n)
 
 int test_port(int n)
 {
-    return (int)nth("REDIS_TEST_PORTS", n);
+    return (int)servers_variable_nth("REDIS_TEST_PORTS", n);
 }
 
 pid_t test_pid(int n)
 {
-    return (pid_t)nth("REDIS_TEST_PIDS", n);
+    return (pid_t)servers_variable_nth("REDIS_TEST_PIDS", n);
 }
 
 void test_begin(int argc, char **argv)
@@ -105,7 +105,8 @@ redisReply *raw_at(int port, const char *format, ...)
 #define RUN(reply)                                                                                 \
     va_list arguments;                                                                             \
     va_start(arguments, format);                                                                   \
-    redisReply *reply = run_at((int)nth("REDIS_TEST_PORT", 0), format, arguments);                 \
+    redisReply *reply =                                                                            \
+        run_at((int)servers_variable_nth("REDIS_TEST_PORT", 0), format, arguments);                \
     va_end(arguments)
 
 redisReply *raw(const char *format, ...)
@@ -290,8 +291,8 @@ typedef struct parcel {
 } parcel;
 
 /* Passes bytes from one side to the other; false if the pair must be closed. */
-static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool silent,
-                 parcel ***last)
+static bool proxy_bytes_pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool silent,
+                             parcel ***last)
 {
     char buffer[65536];
     ssize_t n = recv(from, buffer, sizeof buffer, 0);
@@ -351,8 +352,8 @@ static void *proxy_run(void *argument)
             nfds_t other = (i - 1) % 2 == 0 ? i + 1 : i - 1;
             if (fds[i].revents == 0 || fds[i].fd < 0)
                 continue;
-            if (!pass(p, fds[i].fd, fds[other].fd, other, (i - 1) % 2 == 1,
-                      (int)((i - 1) / 2) < atomic_load(&p->silent), &last)) {
+            if (!proxy_bytes_pass(p, fds[i].fd, fds[other].fd, other, (i - 1) % 2 == 1,
+                                  (int)((i - 1) / 2) < atomic_load(&p->silent), &last)) {
                 close(fds[i].fd);
                 close(fds[other].fd);
                 fds[i].fd = fds[other].fd = -1;

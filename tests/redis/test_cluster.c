@@ -9,7 +9,7 @@
 
 /* ---- every distribution of a lock's names over the two nodes ---- */
 
-static const syncguard_call *briefly(void)
+static const syncguard_call *cluster_short_call(void)
 {
     static syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 2000;
@@ -20,29 +20,33 @@ static void held_lock_stays_held(const char *key, const char *lock_id)
 {
     syncguard_lock_info info;
     int64_t expires = 0;
-    assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err), SYNCGUARD_OK);
-    assert_status(syncguard_get_by_id(store, lock_id, briefly(), &info, &err), SYNCGUARD_OK);
-    assert_status(syncguard_get_by_key(store, key, briefly(), &info, &err), SYNCGUARD_OK);
+    assert_status(syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err),
+                  SYNCGUARD_OK);
+    assert_status(syncguard_get_by_id(store, lock_id, cluster_short_call(), &info, &err),
+                  SYNCGUARD_OK);
+    assert_status(syncguard_get_by_key(store, key, cluster_short_call(), &info, &err),
+                  SYNCGUARD_OK);
     bool flag = false;
-    assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_status(syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
     assert_true(flag);
-    assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_status(syncguard_is_locked(store, key, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
     assert_true(flag);
     syncguard_grant grant;
-    assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err), SYNCGUARD_LOCKED);
+    assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
+                  SYNCGUARD_LOCKED);
 }
 
 static void released_lock_is_gone(const char *key, const char *lock_id)
 {
     int64_t expires = 0;
-    assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err),
+    assert_status(syncguard_release(store, lock_id, cluster_short_call(), &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(store, lock_id, cluster_short_call(), &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err),
                   SYNCGUARD_ABSENT);
     bool flag = true;
-    assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_status(syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
     assert_false(flag);
-    assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_status(syncguard_is_locked(store, key, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
     assert_false(flag);
 }
 
@@ -66,20 +70,21 @@ static void half_moved_locks_are_what_they_are(void **state)
         released_lock_is_gone(key, grants[mask].lock_id);
         /* The counter is where it was, the rest nowhere: the next grant counts on. */
         for (int turn = 2; turn <= 3; turn++) {
-            assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err),
+            assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
                           SYNCGUARD_OK);
             assert_int_equal(strtoll(grant.fence, NULL, 10), turn);
             held_lock_stays_held(key, grant.lock_id);
             released_lock_is_gone(key, grant.lock_id);
         }
     }
-    assert_status(syncguard_acquire(store, "half:new", 60000, briefly(), &grant, &err),
+    assert_status(syncguard_acquire(store, "half:new", 60000, cluster_short_call(), &grant, &err),
                   SYNCGUARD_OK);
     assert_string_equal(grant.fence, "000000000000001");
     released_lock_is_gone("half:new", grant.lock_id);
     end_move(&m);
     only_counters_are_left(&m);
-    assert_status(syncguard_acquire(store, "half:5", 60000, briefly(), &grant, &err), SYNCGUARD_OK);
+    assert_status(syncguard_acquire(store, "half:5", 60000, cluster_short_call(), &grant, &err),
+                  SYNCGUARD_OK);
     assert_string_equal(grant.fence, "000000000000004");
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
 }
@@ -106,7 +111,8 @@ static void half_moved_grants_are_undone(void **state)
                                     &err),
                       SYNCGUARD_OK);
         bool locked = true;
-        assert_status(syncguard_is_locked(store, key, briefly(), &locked, &err), SYNCGUARD_OK);
+        assert_status(syncguard_is_locked(store, key, cluster_short_call(), &locked, &err),
+                      SYNCGUARD_OK);
         assert_false(locked);
         syncguard_acquire_op op;
         memset(&op, 0, sizeof op);
@@ -118,7 +124,8 @@ static void half_moved_grants_are_undone(void **state)
         op.limits = limits;
         assert_int_equal(sg_redis_acquire(store, &op, &err), SYNCGUARD_E_INTERNAL);
         assert_string_equal(err.native, "SPENT");
-        assert_status(syncguard_is_locked(store, key, briefly(), &locked, &err), SYNCGUARD_OK);
+        assert_status(syncguard_is_locked(store, key, cluster_short_call(), &locked, &err),
+                      SYNCGUARD_OK);
         assert_false(locked);
     }
     end_move(&m);
@@ -147,10 +154,11 @@ static void half_moved_dead_locks_are_taken_over(void **state)
         snprintf(key, sizeof key, "dead:%d", mask);
         spread(&m, key, grants[mask].lock_id, mask);
         int64_t expires = 0;
-        assert_status(
-            syncguard_extend(store, grants[mask].lock_id, 60000, briefly(), &expires, &err),
-            SYNCGUARD_ABSENT);
-        assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err), SYNCGUARD_OK);
+        assert_status(syncguard_extend(store, grants[mask].lock_id, 60000, cluster_short_call(),
+                                       &expires, &err),
+                      SYNCGUARD_ABSENT);
+        assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
+                      SYNCGUARD_OK);
         assert_string_equal(grant.fence, "000000000000002");
         held_lock_stays_held(key, grant.lock_id);
         released_lock_is_gone(key, grant.lock_id);
@@ -326,7 +334,7 @@ static void stranger_is_not_taken_for_a_node(void **state)
     for (int i = 0; i < 3; i++) {
         syncguard_grant wrong;
         syncguard_status status =
-            syncguard_acquire(other, "strange", 60000, briefly(), &wrong, &err);
+            syncguard_acquire(other, "strange", 60000, cluster_short_call(), &wrong, &err);
         assert_true(status < 0 || status == SYNCGUARD_LOCKED);
     }
     redisReply *reply = raw_at(stranger.port, "DBSIZE");

@@ -10,7 +10,8 @@
 static atomic_bool over;
 static atomic_int failures, rounds;
 
-static void note(syncguard_status status, const char *what, const syncguard_error *error)
+static void cluster_move_failure_note(syncguard_status status, const char *what,
+                                      const syncguard_error *error)
 {
     if (status != SYNCGUARD_OK && atomic_fetch_add(&failures, 1) < 10)
         print_error("%s: %s %s %s\n", what, syncguard_status_name(status),
@@ -18,7 +19,7 @@ static void note(syncguard_status status, const char *what, const syncguard_erro
 }
 
 /* Goes on working on a key of its own while the slot moves. */
-static void *work(void *argument)
+static void *cluster_move_worker_run(void *argument)
 {
     char key[32];
     int64_t last = 0;
@@ -30,15 +31,17 @@ static void *work(void *argument)
         syncguard_error error;
         int64_t expires;
         syncguard_status status = syncguard_acquire(store, key, 30000, NULL, &grant, &error);
-        note(status, "acquire", &error);
+        cluster_move_failure_note(status, "acquire", &error);
         if (status == SYNCGUARD_OK) {
             int64_t fence = strtoll(grant.fence, NULL, 10);
             if (fence <= last)
-                note(SYNCGUARD_E_INTERNAL, "fence", &error);
+                cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "fence", &error);
             last = fence;
-            note(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &error), "extend",
-                 &error);
-            note(syncguard_release(store, grant.lock_id, NULL, &error), "release", &error);
+            cluster_move_failure_note(
+                syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &error), "extend",
+                &error);
+            cluster_move_failure_note(syncguard_release(store, grant.lock_id, NULL, &error),
+                                      "release", &error);
         }
         atomic_fetch_add(&rounds, 1);
     }
@@ -47,15 +50,15 @@ static void *work(void *argument)
 
 /* A completion of a queue and what follows from it; *last is the fence of its key. False: it has no
  * open request any more. */
-static bool follow(syncguard_queue *queue, const char *key, const syncguard_completion *done,
-                   int64_t *last)
+static bool cluster_move_completion_handle(syncguard_queue *queue, const char *key,
+                                           const syncguard_completion *done, int64_t *last)
 {
     syncguard_error error;
-    note(done->status, key, &done->error);
+    cluster_move_failure_note(done->status, key, &done->error);
     if (done->kind == SYNCGUARD_COMPLETION_ACQUIRE && done->status == SYNCGUARD_OK) {
         int64_t fence = strtoll(syncguard_lock_fence(done->lock), NULL, 10);
         if (fence <= *last)
-            note(SYNCGUARD_E_INTERNAL, "fence in a queue", &done->error);
+            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "fence in a queue", &done->error);
         *last = fence;
         return syncguard_lock_release_async(queue, done->lock, NULL, done->context, NULL, &error) ==
                SYNCGUARD_OK;
@@ -75,11 +78,12 @@ static void *work_together(void *argument)
     syncguard_queue *queue = NULL;
     syncguard_error error;
     (void)argument;
-    note(syncguard_queue_open(store, NULL, &queue, &error), "queue", &error);
+    cluster_move_failure_note(syncguard_queue_open(store, NULL, &queue, &error), "queue", &error);
     for (; open < WIDTH; open++) {
         snprintf(keys[open], sizeof keys[open], "queued:%d", open);
-        note(syncguard_lock_acquire_async(queue, keys[open], NULL, &fences[open], NULL, &error),
-             "start", &error);
+        cluster_move_failure_note(
+            syncguard_lock_acquire_async(queue, keys[open], NULL, &fences[open], NULL, &error),
+            "start", &error);
     }
     syncguard_completion done;
     while (open > 0) {
@@ -87,7 +91,7 @@ static void *work_together(void *argument)
         poll(&fd, 1, 1000);
         while (syncguard_queue_next(queue, &done)) {
             int64_t *last = done.context;
-            open -= follow(queue, keys[last - fences], &done, last) ? 0 : 1;
+            open -= cluster_move_completion_handle(queue, keys[last - fences], &done, last) ? 0 : 1;
         }
     }
     syncguard_queue_close(queue);
@@ -98,17 +102,19 @@ enum { HELD = 300 };
 static syncguard_grant held[HELD];
 
 /* Checks locks that are held all the time. */
-static void *keep(void *argument)
+static void *cluster_move_keeper_run(void *argument)
 {
     (void)argument;
     for (int i = 0; !atomic_load(&over); i = (i + 7) % HELD) {
         syncguard_error error;
         int64_t expires;
         bool owns = false;
-        note(syncguard_extend(store, held[i].lock_id, 60000, NULL, &expires, &error), "keep",
-             &error);
+        cluster_move_failure_note(
+            syncguard_extend(store, held[i].lock_id, 60000, NULL, &expires, &error), "keep",
+            &error);
         syncguard_status status = syncguard_owns(store, held[i].lock_id, NULL, &owns, &error);
-        note(status == SYNCGUARD_OK && !owns ? SYNCGUARD_ABSENT : status, "owns", &error);
+        cluster_move_failure_note(status == SYNCGUARD_OK && !owns ? SYNCGUARD_ABSENT : status,
+                                  "owns", &error);
         pause_ms(1);
     }
     return NULL;
@@ -125,7 +131,8 @@ static void slot_moves_under_load(void **state)
         assert_status(syncguard_acquire(store, key, 60000, NULL, &held[i], &err), SYNCGUARD_OK);
     }
     for (int i = 0; i < WORKERS + KEEPERS; i++)
-        pthread_create(&threads[i], NULL, i < WORKERS ? work : keep, NULL);
+        pthread_create(&threads[i], NULL,
+                       i < WORKERS ? cluster_move_worker_run : cluster_move_keeper_run, NULL);
     pthread_create(&threads[THREADS - 1], NULL, work_together, NULL);
     move m;
     for (int moves = 0; moves < 3; moves++) {
@@ -135,7 +142,7 @@ static void slot_moves_under_load(void **state)
         while (move_some(&m, 10))
             pause_ms(10);
         if (atomic_load(&rounds) - before < 10)
-            note(SYNCGUARD_E_INTERNAL, "no work while the slot moved", &err);
+            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the slot moved", &err);
         end_move(&m);
     }
     pause_ms(300);
@@ -197,7 +204,7 @@ typedef struct waiter {
     atomic_llong got_ms;
 } waiter;
 
-static void *wait_patiently(void *argument)
+static void *cluster_move_waiter_run(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -226,7 +233,7 @@ static void waiters_follow_the_slot(void **state)
         w->backend = other;
         assert_status(syncguard_acquire(store, w->key, 120000, NULL, &w->grant, &err),
                       SYNCGUARD_OK);
-        pthread_create(&w->thread, NULL, wait_patiently, w);
+        pthread_create(&w->thread, NULL, cluster_move_waiter_run, w);
     }
     pause_ms(1000);
     for (int moves = 0; moves < 2; moves++) {

@@ -83,7 +83,7 @@ static void lost_lock_is_reported_soon_in_a_batch(void **state)
     assert_int_equal(items[1].status, SYNCGUARD_OK);
 }
 
-static void note_time(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void confirm_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
     if (reason == SYNCGUARD_LOST_ABSENT)
@@ -98,7 +98,7 @@ static void renewal_reports_the_loss(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 15000;
     options.auto_extend = true;
-    options.on_lost = note_time;
+    options.on_lost = confirm_on_lost;
     _Atomic int64_t lost_ms = 0;
     options.on_lost_context = &lost_ms;
     syncguard_lock *lock = NULL;

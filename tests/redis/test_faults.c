@@ -115,7 +115,7 @@ static void restart_with_persistence_keeps_locks_and_fences(void **state)
 }
 
 /* A server that hangs: the deadline holds, and what it does when it wakes is undone. */
-static void unknown_outcome_is_undone(void **state)
+static void redis_unknown_outcome_is_undone(void **state)
 {
     (void)state;
     server s;
@@ -144,7 +144,7 @@ static void unknown_outcome_is_undone(void **state)
     server_remove(&s);
 }
 
-static void *trigger_soon(void *argument)
+static void *redis_faults_trigger_soon(void *argument)
 {
     pause_ms(100);
     syncguard_abort_trigger(argument);
@@ -168,7 +168,7 @@ static void abort_ends_a_hanging_call(void **state)
         bool locked;
         pthread_t thread;
         assert_status(syncguard_abort_create(&call.abort_object, &err), SYNCGUARD_OK);
-        pthread_create(&thread, NULL, trigger_soon, call.abort_object);
+        pthread_create(&thread, NULL, redis_faults_trigger_soon, call.abort_object);
         int64_t start = now_ms();
         if (i == 0 || i == 3)
             status = syncguard_acquire(used, "hang", 5000, &call, &grant, &err);
@@ -405,7 +405,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(broken_connection_attempts_are_repeated),
         cmocka_unit_test(dead_server_is_told_at_once),
         cmocka_unit_test(restart_with_persistence_keeps_locks_and_fences),
-        cmocka_unit_test(unknown_outcome_is_undone),
+        cmocka_unit_test(redis_unknown_outcome_is_undone),
         cmocka_unit_test(abort_ends_a_hanging_call),
         cmocka_unit_test(black_hole_ends_by_the_deadline),
         cmocka_unit_test(silent_connection_is_given_up),

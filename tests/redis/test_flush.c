@@ -10,7 +10,7 @@
 static atomic_int told[HOLDERS];
 static atomic_int wrong_reasons;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void redis_flush_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
     if (reason != SYNCGUARD_LOST_ABSENT)
@@ -34,7 +34,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
-    options.on_lost = on_lost;
+    options.on_lost = redis_flush_on_lost;
     for (int i = 0; i < HOLDERS; i++) {
         char key[32];
         snprintf(key, sizeof key, "flushed-%d", i);

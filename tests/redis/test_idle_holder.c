@@ -11,20 +11,20 @@
 static atomic_int losses;
 static atomic_int last_reason;
 
-static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void redis_idle_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)context, (void)lock;
     atomic_store(&last_reason, (int)reason);
     atomic_fetch_add(&losses, 1);
 }
 
-static syncguard_lock *hold(syncguard_backend *backend)
+static syncguard_lock *redis_idle_hold(syncguard_backend *backend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     atomic_store(&losses, 0);
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
-    options.on_lost = on_lost;
+    options.on_lost = redis_idle_on_lost;
     syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(backend, "idle", &options, &lock, &err), SYNCGUARD_OK);
     pause_ms(10);
@@ -40,13 +40,13 @@ static void assert_renewed(const syncguard_lock *lock, int64_t expiry)
     assert_true(syncguard_lock_held(lock));
 }
 
-static void a_broken_connection_renews(void **state)
+static void redis_broken_connection_renews(void **state)
 {
     (void)state;
     server s;
     server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
-    syncguard_lock *lock = hold(backend);
+    syncguard_lock *lock = redis_idle_hold(backend);
     for (int i = 0; i < 2; i++) {
         int64_t expiry = syncguard_lock_expires_at_ms(lock);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal"));
@@ -57,13 +57,13 @@ static void a_broken_connection_renews(void **state)
     server_remove(&s);
 }
 
-static void a_server_without_the_lock_is_told_at_once(void **state)
+static void redis_holder_learns_of_lost_lock(void **state)
 {
     (void)state;
     server s;
     server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
-    syncguard_lock *lock = hold(backend);
+    syncguard_lock *lock = redis_idle_hold(backend);
     server_kill(&s);
     server_start(&s, s.port, without_persistence);
     int64_t end = now_ms() + LONGEST_WAIT_MS;
@@ -80,8 +80,8 @@ int main(int argc, char **argv)
 {
     test_begin(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_broken_connection_renews),
-        cmocka_unit_test(a_server_without_the_lock_is_told_at_once),
+        cmocka_unit_test(redis_broken_connection_renews),
+        cmocka_unit_test(redis_holder_learns_of_lost_lock),
     };
     return cmocka_run_group_tests_name("redis idle holder", tests, NULL, NULL);
 }

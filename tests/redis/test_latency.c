@@ -6,7 +6,7 @@
 
 static atomic_bool over;
 
-static void *impatient(void *argument)
+static void *latency_impatient_run(void *argument)
 {
     syncguard_backend *backend = argument;
     syncguard_call brief = call_of(50);
@@ -39,7 +39,7 @@ static void impatience_breaks_nothing(void **state)
     atomic_store(&over, false);
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        pthread_create(&threads[i], NULL, impatient, backend);
+        pthread_create(&threads[i], NULL, latency_impatient_run, backend);
     int good = 0;
     syncguard_grant grant;
     for (int i = 0; i < 3; i++) {

@@ -34,8 +34,8 @@ static syncguard_many_op release_of(syncguard_release_op *op, const char *lock_i
     return (syncguard_many_op){.release = op};
 }
 
-static void do_many(syncguard_backend *backend, syncguard_many_op *items, size_t count,
-                    int64_t timeout_ms)
+static void redis_many_do(syncguard_backend *backend, syncguard_many_op *items, size_t count,
+                          int64_t timeout_ms)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL};
     backend->ops->do_many(backend, items, count, &limits);
@@ -50,7 +50,7 @@ static void check_all(syncguard_backend *backend, const char *suffix, void (*dis
     for (int i = 0; i < 3; i++)
         snprintf(keys[i], sizeof keys[i], "many:%d:%s", i, suffix);
     syncguard_many_op before[] = {acquire_of(&own, keys[0]), acquire_of(&held, keys[1])};
-    do_many(backend, before, 2, 5000);
+    redis_many_do(backend, before, 2, 5000);
     assert_int_equal(before[0].status, SYNCGUARD_OK);
     assert_int_equal(before[1].status, SYNCGUARD_OK);
     disturb(context);
@@ -59,7 +59,7 @@ static void check_all(syncguard_backend *backend, const char *suffix, void (*dis
     syncguard_many_op items[] = {acquire_of(&attempts[0], keys[2]),
                                  release_of(&releases[0], own.lock_id),
                                  acquire_of(&attempts[1], keys[1])};
-    do_many(backend, items, 3, 5000);
+    redis_many_do(backend, items, 3, 5000);
     assert_int_equal(items[0].status, SYNCGUARD_OK);
     assert_int_equal(attempts[0].op.fence, 1);
     assert_int_equal(items[1].status, SYNCGUARD_OK);
@@ -67,12 +67,12 @@ static void check_all(syncguard_backend *backend, const char *suffix, void (*dis
     assert_true(attempts[1].op.remaining_ms > 0);
     syncguard_many_op after[] = {release_of(&releases[0], own.lock_id),
                                  release_of(&releases[1], attempts[0].lock_id)};
-    do_many(backend, after, 2, 5000);
+    redis_many_do(backend, after, 2, 5000);
     assert_int_equal(after[0].status, SYNCGUARD_ABSENT);
     assert_int_equal(after[1].status, SYNCGUARD_OK);
 }
 
-static void nothing(void *context)
+static void redis_many_do_nothing(void *context)
 {
     (void)context;
 }
@@ -83,13 +83,13 @@ static void forget_scripts(void *context)
     freeReplyObject(raw_at(s->port, "SCRIPT FLUSH"));
 }
 
-static void lose_reply(void *context)
+static void redis_many_reply_lose(void *context)
 {
     proxy *p = context;
     atomic_store(&p->lose, 1);
 }
 
-static void each_has_its_own_outcome(void **state)
+static void redis_each_has_its_own_outcome(void **state)
 {
     (void)state;
     server s;
@@ -97,9 +97,9 @@ static void each_has_its_own_outcome(void **state)
     server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
-    check_all(backend, "plain", nothing, NULL);
+    check_all(backend, "plain", redis_many_do_nothing, NULL);
     check_all(backend, "scripts", forget_scripts, &s);
-    check_all(backend, "reply", lose_reply, &p);
+    check_all(backend, "reply", redis_many_reply_lose, &p);
     assert_int_equal(atomic_load(&p.lose), 0);
     syncguard_close(backend);
     proxy_stop(&p);
@@ -128,7 +128,7 @@ static void a_lease_counts_from_the_first_sending(void **state)
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
     syncguard_many_op warm[] = {acquire_of(&first[0], "warm:0"), acquire_of(&first[1], "warm:1")};
-    do_many(backend, warm, 2, 5000);
+    redis_many_do(backend, warm, 2, 5000);
     assert_int_equal(warm[0].status, SYNCGUARD_OK);
     atomic_store(&p.delay_ms, 100);
     atomic_store(&p.lose, 1);
@@ -139,7 +139,7 @@ static void a_lease_counts_from_the_first_sending(void **state)
                                  acquire_of(&again[1], "lease:1")};
     int64_t before_ns = syncguard_clock_ns();
     again[0].op.first_sent_ns = again[1].op.first_sent_ns = before_ns; /* as the core does */
-    do_many(backend, items, 2, 5000);
+    redis_many_do(backend, items, 2, 5000);
     pthread_join(thread, NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(items[i].status, SYNCGUARD_OK);
@@ -157,14 +157,14 @@ static void a_server_that_hangs_ends_all_in_time(void **state)
     server s;
     server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "connections=1");
-    check_all(backend, "before", nothing, NULL);
+    check_all(backend, "before", redis_many_do_nothing, NULL);
     kill(s.pid, SIGSTOP);
     attempt attempts[2];
     syncguard_release_op op;
     syncguard_many_op items[] = {acquire_of(&attempts[0], "a"), release_of(&op, OTHER_ID),
                                  acquire_of(&attempts[1], "b")};
     int64_t start = now_ms();
-    do_many(backend, items, 3, 300);
+    redis_many_do(backend, items, 3, 300);
     assert_in_range(now_ms() - start, 290, 290 + PROMPT_MS);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(items[i].status, SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -185,7 +185,7 @@ typedef struct hammered {
     int64_t fence;
 } hammered;
 
-static syncguard_completion next(syncguard_queue *queue)
+static syncguard_completion redis_many_completion_next(syncguard_queue *queue)
 {
     syncguard_completion done;
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
@@ -197,15 +197,15 @@ static syncguard_completion next(syncguard_queue *queue)
     return done;
 }
 
-static void start(syncguard_queue *queue, hammered *h)
+static void redis_many_request_start(syncguard_queue *queue, hammered *h)
 {
     assert_status(syncguard_lock_acquire_async(queue, h->key, NULL, h, NULL, &err), SYNCGUARD_OK);
 }
 
 /* One completion, and what follows from it; false: a request less is open. */
-static bool go_on(syncguard_queue *queue, bool again)
+static bool redis_many_completion_handle(syncguard_queue *queue, bool again)
 {
-    syncguard_completion done = next(queue);
+    syncguard_completion done = redis_many_completion_next(queue);
     hammered *h = done.context;
     if (done.kind == SYNCGUARD_COMPLETION_ACQUIRE) {
         int64_t fence = strtoll(syncguard_lock_fence(done.lock), NULL, 10);
@@ -214,7 +214,7 @@ static bool go_on(syncguard_queue *queue, bool again)
         assert_status(syncguard_lock_release_async(queue, done.lock, NULL, h, NULL, &err),
                       SYNCGUARD_OK);
     } else if (again) {
-        start(queue, h);
+        redis_many_request_start(queue, h);
     } else {
         return false;
     }
@@ -232,17 +232,17 @@ static void broken_connections_disturb_no_queue(void **state)
     assert_status(syncguard_queue_open(backend, NULL, &queue, &err), SYNCGUARD_OK);
     for (int i = 0; i < WIDTH; i++) {
         snprintf(all[i].key, sizeof all[i].key, "hammer:%d", i);
-        start(queue, &all[i]);
+        redis_many_request_start(queue, &all[i]);
     }
     for (int i = 0; i < 20; i++) {
         for (int64_t end = now_ms() + 50; now_ms() < end;)
-            (void)go_on(queue, true);
+            (void)redis_many_completion_handle(queue, true);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
         if (i % 5 == 0)
             freeReplyObject(raw_at(s.port, "SCRIPT FLUSH"));
     }
     for (int open = WIDTH; open > 0;)
-        open -= go_on(queue, false) ? 0 : 1;
+        open -= redis_many_completion_handle(queue, false) ? 0 : 1;
     syncguard_queue_close(queue);
     syncguard_close(backend);
     server_remove(&s);
@@ -251,7 +251,7 @@ static void broken_connections_disturb_no_queue(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_its_own_outcome),
+        cmocka_unit_test(redis_each_has_its_own_outcome),
         cmocka_unit_test(a_lease_counts_from_the_first_sending),
         cmocka_unit_test(a_server_that_hangs_ends_all_in_time),
         cmocka_unit_test(broken_connections_disturb_no_queue),

@@ -11,7 +11,7 @@
 #include "backends/redis/text.h"
 #include "backends/redis/topology.h"
 
-static bool reads(const char *text, syncguard_record *record)
+static bool parts_record_is_whole(const char *text, syncguard_record *record)
 {
     return sg_redis_record_read(text, strlen(text), record) == SG_REDIS_WHOLE;
 }
@@ -24,16 +24,18 @@ static void values_are_read(void **state)
 {
     (void)state;
     syncguard_record record;
-    assert_true(reads("{" BODY ",\"key\":\"k\"}", &record));
+    assert_true(parts_record_is_whole("{" BODY ",\"key\":\"k\"}", &record));
     assert_true(record.expires_at_ms == 10 && record.acquired_at_ms == 5);
-    assert_true(reads("\t{ " BODY ", \"key\" : \"\\u00e9\\ud83d\\ude00\\n\\/\" }\r\n", &record));
+    assert_true(parts_record_is_whole(
+        "\t{ " BODY ", \"key\" : \"\\u00e9\\ud83d\\ude00\\n\\/\" }\r\n", &record));
     assert_string_equal(record.key, "\xC3\xA9\xF0\x9F\x98\x80\n/");
-    assert_true(reads("{" BODY
-                      ",\"key\":\"k\",\"owner\":7,\"a very long name of a field\":{\"x\":[1,"
-                      "true,null,\"}\"]}}",
-                      &record));
+    assert_true(parts_record_is_whole(
+        "{" BODY ",\"key\":\"k\",\"owner\":7,\"a very long name of a field\":{\"x\":[1,"
+        "true,null,\"}\"]}}",
+        &record));
     assert_string_equal(record.owner, "");
-    assert_true(reads("{" BODY ",\"key\":\"k\",\"expiresAtMs\":1.7630000005e12}", &record));
+    assert_true(
+        parts_record_is_whole("{" BODY ",\"key\":\"k\",\"expiresAtMs\":1.7630000005e12}", &record));
     assert_true(record.expires_at_ms == INT64_C(1763000000500));
 }
 
@@ -99,12 +101,12 @@ static void numbers_must_be_whole(void **state)
     syncguard_record record;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         snprintf(text, sizeof text, "{" BODY ",\"key\":\"k\",\"expiresAtMs\": %s }", cases[i].text);
-        if (!reads(text, &record) || record.expires_at_ms != cases[i].value)
+        if (!parts_record_is_whole(text, &record) || record.expires_at_ms != cases[i].value)
             fail_msg("%s is read as %lld", cases[i].text, (long long)record.expires_at_ms);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         snprintf(text, sizeof text, "{" BODY ",\"key\":\"k\",\"expiresAtMs\": %s }", bad[i]);
-        if (reads(text, &record))
+        if (parts_record_is_whole(text, &record))
             fail_msg("read: %s", text);
     }
 }
@@ -136,7 +138,7 @@ static void rubbish_is_not_read(void **state)
     };
     syncguard_record record;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (reads(texts[i], &record))
+        if (parts_record_is_whole(texts[i], &record))
             fail_msg("read: %s", texts[i]);
     }
     /* No prefix of a value reads past its end or is taken for a value. */
@@ -200,7 +202,7 @@ static void quoting_is_undone_by_reading(void **state)
     snprintf(text, sizeof text, "{" BODY ",\"key\":%.*s}", (int)out.length, out.data);
     sg_redis_text_free(&out);
     syncguard_record record;
-    assert_true(reads(text, &record));
+    assert_true(parts_record_is_whole(text, &record));
     assert_int_equal(strlen(record.key), length);
     assert_memory_equal(record.key, key, length);
 }
@@ -302,8 +304,8 @@ static void commands_are_encoded(void **state)
 
 /* ---- other servers ---- */
 
-static sg_redis_topology learn(const char *text,
-                               void (*read)(sg_redis_topology *, const redisReply *))
+static sg_redis_topology parts_topology_learn(const char *text,
+                                              void (*read)(sg_redis_topology *, const redisReply *))
 {
     static sg_redis_topology topology;
     redisReader *reader = redisReaderCreate();
@@ -322,7 +324,7 @@ static sg_redis_topology learn(const char *text,
     return topology;
 }
 
-static void read_slots(sg_redis_topology *topology, const redisReply *reply)
+static void parts_slots_read(sg_redis_topology *topology, const redisReply *reply)
 {
     sg_redis_topology_read_slots(topology, reply, "seed.example:7000");
 }
@@ -333,20 +335,21 @@ static void read_slots(sg_redis_topology *topology, const redisReply *reply)
 static void nodes_of_a_cluster_are_learnt(void **state)
 {
     (void)state;
-    sg_redis_topology topology = learn(
+    sg_redis_topology topology = parts_topology_learn(
         "*2\r\n"
         "*4\r\n:0\r\n:99\r\n" NODE("$5\r\na.net\r\n", "7001")
             NODE("$4\r\n10.1\r\n", "7002") "*3\r\n:100\r\n:199\r\n" NODE("$5\r\na.net\r\n", "7001"),
-        read_slots);
+        parts_slots_read);
     assert_int_equal(topology.node_count, 2);
     assert_string_equal(topology.nodes[0].host, "a.net");
     assert_int_equal(topology.nodes[0].port, 7001);
     assert_string_equal(topology.nodes[1].host, "10.1");
     /* A host that is not told is the one that was asked, or the address beside it. */
-    topology = learn("*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
-                         NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
-                                                     "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
-                     read_slots);
+    topology = parts_topology_learn(
+        "*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
+            NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
+                                        "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
+        parts_slots_read);
     assert_int_equal(topology.node_count, 4);
     for (int i = 0; i < 3; i++)
         assert_string_equal(topology.nodes[i].host, "seed.example");
@@ -369,10 +372,10 @@ static void nonsense_about_nodes_is_ignored(void **state)
         "*1\r\n*3\r\n:0\r\n:99\r\n" NODE("$1\r\na\r\n", "65536"),
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        sg_redis_topology topology = learn(texts[i], read_slots);
+        sg_redis_topology topology = parts_topology_learn(texts[i], parts_slots_read);
         assert_int_equal(topology.node_count, 1);
         assert_string_equal(topology.nodes[0].host, "before");
-        topology = learn(texts[i], sg_redis_topology_read_sentinels);
+        topology = parts_topology_learn(texts[i], sg_redis_topology_read_sentinels);
         assert_int_equal(topology.node_count, 1);
     }
 }
@@ -385,18 +388,18 @@ static void the_list_of_nodes_is_bounded(void **state)
     for (int i = 0; i < 1000; i++)
         length += snprintf(text + length, sizeof text - (size_t)length,
                            "*3\r\n$1\r\na\r\n:%d\r\n$1\r\nx\r\n", 7000 + i);
-    assert_int_equal(learn(text, read_slots).node_count, SG_REDIS_MAX_NODES);
+    assert_int_equal(parts_topology_learn(text, parts_slots_read).node_count, SG_REDIS_MAX_NODES);
 }
 
 static void other_sentinels_are_learnt(void **state)
 {
     (void)state;
     sg_redis_topology topology =
-        learn("*2\r\n"
-              "*6\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
-              "$5\r\nrunid\r\n$3\r\nabc\r\n"
-              "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
-              sg_redis_topology_read_sentinels);
+        parts_topology_learn("*2\r\n"
+                             "*6\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
+                             "$5\r\nrunid\r\n$3\r\nabc\r\n"
+                             "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
+                             sg_redis_topology_read_sentinels);
     assert_int_equal(topology.node_count, 1); /* the second could not be recognised */
     assert_string_equal(topology.nodes[0].host, "10.1");
     assert_string_equal(topology.nodes[0].id, "abc");
@@ -434,7 +437,7 @@ static void *send_flood(void *argument)
     return NULL;
 }
 
-static syncguard_status receive(sg_redis_connection *conn, int64_t within_ms)
+static syncguard_status parts_reply_receive(sg_redis_connection *conn, int64_t within_ms)
 {
     sg_redis_text nothing;
     redisReply *reply = NULL;
@@ -458,7 +461,7 @@ static void replies_are_bounded(void **state)
     assert_true(sg_redis_connection_make_reader(&conn));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, send_flood, &f), 0);
-    assert_status(receive(&conn, 30000), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(parts_reply_receive(&conn, 30000), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     close(fds[0]);
     pthread_join(thread, NULL);
     assert_true(f.sent < FLOOD_MOST / 2);
@@ -478,7 +481,7 @@ static void limits_count_while_bytes_come(void **state)
     conn.fd = fds[0];
     assert_true(sg_redis_connection_make_reader(&conn));
     assert_int_equal(send(fds[1], part, sizeof part, MSG_NOSIGNAL), sizeof part);
-    assert_status(receive(&conn, 0), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_status(parts_reply_receive(&conn, 0), SYNCGUARD_E_NETWORK_TIMEOUT);
     int left = 0;
     assert_int_equal(ioctl(fds[0], FIONREAD, &left), 0);
     assert_int_equal(left, sizeof part);

@@ -6,7 +6,7 @@
 
 /* ---- values of other writers ---- */
 
-static void plant(const char *key, const char *value)
+static void redis_records_plant(const char *key, const char *value)
 {
     raw_do("SET syncguard:%s %s", key, value);
     raw_do("SET syncguard:id:" OTHER_ID " syncguard:%s", key);
@@ -28,7 +28,7 @@ static void values_of_others_are_understood(void **state)
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
         bool locked = false;
-        plant("other", values[i]);
+        redis_records_plant("other", values[i]);
         assert_status(syncguard_acquire(store, "other", 5000, NULL, &grant, &err),
                       SYNCGUARD_LOCKED);
         assert_status(syncguard_is_locked(store, "other", NULL, &locked, &err), SYNCGUARD_OK);
@@ -80,7 +80,7 @@ static void unreadable_values_are_left_alone(void **state)
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
-        plant("bad", values[i]);
+        redis_records_plant("bad", values[i]);
         assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err),
                       SYNCGUARD_E_INTERNAL);
         assert_string_not_equal(err.key_hash, "");
@@ -123,7 +123,7 @@ static void fractions_are_rounded_up(void **state)
                  "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%s,\"acquiredAtMs\":1.5,"
                  "\"key\":\"part\",\"fence\":\"000000000000001\"}",
                  cases[i].text);
-        plant("part", value);
+        redis_records_plant("part", value);
         assert_status(syncguard_is_locked(store, "part", NULL, &locked, &err), SYNCGUARD_OK);
         assert_int_equal(locked, live);
         syncguard_grant grant;
@@ -150,7 +150,7 @@ static void fractions_are_rounded_up(void **state)
     }
 }
 
-static void note_line(void *context, syncguard_log_level level, const char *text)
+static void redis_records_line_count(void *context, syncguard_log_level level, const char *text)
 {
     (void)level;
     if (strstr(text, "1 stored records cannot be read") != NULL)
@@ -173,7 +173,7 @@ static void damaged_values_are_held_and_released(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *logged = NULL;
     int lines = 0;
-    options.log = note_line;
+    options.log = redis_records_line_count;
     options.log_context = &lines;
     assert_status(syncguard_open(test_url, &options, &logged, &err), SYNCGUARD_OK);
     int count = 0;
@@ -184,7 +184,7 @@ static void damaged_values_are_held_and_released(void **state)
                  "{\"lockId\":\"" OTHER_ID
                  "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":\"x\",%s",
                  rests[i]);
-        plant("bad", value);
+        redis_records_plant("bad", value);
         assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
         bool locked = false;
         assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_OK);
@@ -206,7 +206,7 @@ static void damaged_values_are_held_and_released(void **state)
         /* Dead: as any dead record. */
         snprintf(value, sizeof value, "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9,%s",
                  rests[i]);
-        plant("bad", value);
+        redis_records_plant("bad", value);
         assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_ABSENT);
         assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
         grant = take_lock("bad", 5000);
@@ -214,10 +214,10 @@ static void damaged_values_are_held_and_released(void **state)
     }
     /* An id that is no text is nobody's; the lock ends by its expiry. */
     syncguard_grant grant;
-    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
+    redis_records_plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
     assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
     assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
-    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9,\"key\":\"bad\"}");
+    redis_records_plant("bad", "{\"lockId\":{},\"expiresAtMs\":9,\"key\":\"bad\"}");
     (void)take_lock("bad", 5000);
     syncguard_close(logged);
 }
@@ -282,7 +282,7 @@ static void plant_dead(char value[256], int dead_ms)
              "{\"key\":\"old\",\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%lld,"
              "\"acquiredAtMs\":1,\"fence\":\"000000000000001\"}",
              now - dead_ms);
-    plant("old", value);
+    redis_records_plant("old", value);
 }
 
 static void cleanup_takes_dead_records_only(void **state)
@@ -311,7 +311,7 @@ static void cleanup_takes_dead_records_only(void **state)
     assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_OK);
     assert_int_equal(raw_int("DBSIZE"), 1);
     /* Take-over removes the dead one's index as well. */
-    plant("old", value);
+    redis_records_plant("old", value);
     (void)take_lock("old", 5000);
     assert_int_equal(raw_int("EXISTS syncguard:id:" OTHER_ID), 0);
     assert_string_equal(raw_text("GET syncguard:fence:syncguard:old"), "2");

@@ -14,7 +14,7 @@ static int count;
 static int servers;
 static bool cluster;
 
-static void read_rights(void)
+static void redis_rights_read(void)
 {
     char text[2048];
     char *rest = text;
@@ -35,7 +35,7 @@ static void at_all(const char *command)
 }
 
 /* All rights but one (-1: but none), on every server. */
-static void permit(int without)
+static void redis_rights_permit(int without)
 {
     char command[4096];
     size_t length = (size_t)snprintf(command, sizeof command,
@@ -54,7 +54,7 @@ static void permit(int without)
 }
 
 /* What the servers refused, printed if it was not expected. */
-static int refusals(bool show)
+static int redis_rights_refusals_count(bool show)
 {
     int sum = 0;
     for (int i = 0; i < servers; i++) {
@@ -70,7 +70,7 @@ static int refusals(bool show)
 }
 
 /* Our slot, and the node that has it. */
-static int our_slot(int *owner)
+static int redis_rights_slot(int *owner)
 {
     redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}:x");
     int slot = (int)reply->integer;
@@ -87,7 +87,7 @@ static syncguard_backend *open_as_user(void)
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
     if (cluster) { /* one seed that has not the slot, so that the owner has to be learnt of */
         int owner;
-        (void)our_slot(&owner);
+        (void)redis_rights_slot(&owner);
         snprintf(url, sizeof url,
                  "redis+cluster://" USER ":" PASSWORD "@127.0.0.1:%d?timeout_ms=2000",
                  test_port((owner + 1) % 3));
@@ -100,7 +100,7 @@ static syncguard_backend *open_as_user(void)
     return backend;
 }
 
-static bool ignore_one(void *context, const syncguard_lock_info *info)
+static bool redis_rights_info_ignore(void *context, const syncguard_lock_info *info)
 {
     (void)context, (void)info;
     return true;
@@ -108,14 +108,14 @@ static bool ignore_one(void *context, const syncguard_lock_info *info)
 
 static char lacking[1024]; /* what the doctor said of permissions */
 
-static void note_finding(void *context, const syncguard_finding *finding)
+static void redis_rights_finding_note(void *context, const syncguard_finding *finding)
 {
     (void)context;
     if (strcmp(finding->topic, "permissions") == 0 && finding->severity != SYNCGUARD_FINE)
         snprintf(lacking + strlen(lacking), sizeof lacking - strlen(lacking), "%s ", finding->text);
 }
 
-static void *wait_for_it(void *backend)
+static void *redis_rights_waiter_run(void *backend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(5000);
     syncguard_lock *lock = NULL;
@@ -127,7 +127,7 @@ static void *wait_for_it(void *backend)
 /* A slot that moves: its owner sends who asks for new keys to the next node. */
 static void move_slot(bool begin)
 {
-    int from, slot = our_slot(&from), to = (from + 1) % 3;
+    int from, slot = redis_rights_slot(&from), to = (from + 1) % 3;
     redisReply *old = raw_at(test_port(from), "CLUSTER MYID");
     redisReply *new = raw_at(test_port(to), "CLUSTER MYID");
     if (begin) {
@@ -143,7 +143,7 @@ static void move_slot(bool begin)
 
 static int failures;
 
-static void did(syncguard_status status)
+static void redis_rights_failure_count(syncguard_status status)
 {
     if (status < 0) {
         failures++;
@@ -153,32 +153,34 @@ static void did(syncguard_status status)
 }
 
 /* Each thing that needs a right, once. Failures are counted. */
-static void do_everything(void)
+static void redis_rights_use_all(void)
 {
     failures = 0;
     at_all("FLUSHALL");
     at_all("SCRIPT FLUSH");
     syncguard_backend *backend = open_as_user();
     syncguard_grant grant;
-    did(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
+    redis_rights_failure_count(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
     bool flag;
-    did(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    redis_rights_failure_count(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
-    did(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    did(syncguard_list(backend, NULL, ignore_one, NULL, &err));
+    redis_rights_failure_count(syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    redis_rights_failure_count(syncguard_list(backend, NULL, redis_rights_info_ignore, NULL, &err));
     if (failures == 0) {
-        did(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
-        did(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
-        did(syncguard_release(backend, grant.lock_id, NULL, &err));
+        redis_rights_failure_count(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        redis_rights_failure_count(
+            syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
+        redis_rights_failure_count(syncguard_release(backend, grant.lock_id, NULL, &err));
     }
     lacking[0] = '\0';
-    did(syncguard_examine(backend, NULL, note_finding, NULL, &err));
+    redis_rights_failure_count(
+        syncguard_examine(backend, NULL, redis_rights_finding_note, NULL, &err));
     pthread_t waiter;
     if (failures == 0) {
-        did(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
-        assert_int_equal(pthread_create(&waiter, NULL, wait_for_it, backend), 0);
+        redis_rights_failure_count(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
+        assert_int_equal(pthread_create(&waiter, NULL, redis_rights_waiter_run, backend), 0);
         pause_ms(150);
-        did(syncguard_release(backend, grant.lock_id, NULL, &err));
+        redis_rights_failure_count(syncguard_release(backend, grant.lock_id, NULL, &err));
         pthread_join(waiter, NULL);
     }
     syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -188,7 +190,7 @@ static void do_everything(void)
     for (int i = 0; i < 8 && failures == 0; i++) {
         char key[16];
         snprintf(key, sizeof key, "renewed%d", i);
-        did(syncguard_lock_acquire(backend, key, &renewed, &locks[i], &err));
+        redis_rights_failure_count(syncguard_lock_acquire(backend, key, &renewed, &locks[i], &err));
     }
     if (failures == 0) {
         at_all("SCRIPT FLUSH");
@@ -198,19 +200,19 @@ static void do_everything(void)
         syncguard_lock_dispose(locks[i]);
     if (cluster && failures == 0) {
         move_slot(true);
-        did(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
+        redis_rights_failure_count(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
         move_slot(false);
     }
     syncguard_close(backend);
 }
 
-static void documented_rights_are_enough(void **state)
+static void redis_documented_rights_are_enough(void **state)
 {
     (void)state;
-    permit(-1);
-    do_everything();
+    redis_rights_permit(-1);
+    redis_rights_use_all();
     assert_int_equal(failures, 0);
-    assert_int_equal(refusals(true), 0);
+    assert_int_equal(redis_rights_refusals_count(true), 0);
     assert_string_equal(lacking, "");
 }
 
@@ -220,16 +222,16 @@ static bool is_for_connecting(const char *right)
     return strcmp(right, "+select") == 0 || strcmp(right, "+role") == 0;
 }
 
-static void each_documented_right_is_needed(void **state)
+static void redis_each_right_is_needed(void **state)
 {
     (void)state;
     int unneeded = 0;
     for (int i = 0; i < count; i++) {
         if (strncmp(rights[i], "reset", 5) == 0 || strcmp(rights[i], "-@all") == 0)
             continue; /* no rights */
-        permit(i);
-        do_everything();
-        if (refusals(false) == 0) {
+        redis_rights_permit(i);
+        redis_rights_use_all();
+        if (redis_rights_refusals_count(false) == 0) {
             print_error("not needed: %s\n", rights[i]);
             unneeded++;
         }
@@ -244,10 +246,10 @@ static void each_documented_right_is_needed(void **state)
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
-    read_rights();
+    redis_rights_read();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documented_rights_are_enough),
-        cmocka_unit_test(each_documented_right_is_needed),
+        cmocka_unit_test(redis_documented_rights_are_enough),
+        cmocka_unit_test(redis_each_right_is_needed),
     };
     return cmocka_run_group_tests_name("redis rights", tests, NULL, NULL);
 }

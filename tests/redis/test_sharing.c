@@ -17,7 +17,7 @@
 static atomic_bool over;
 static atomic_int failures;
 
-static void *hammer(void *argument)
+static void *sharing_hammer(void *argument)
 {
     syncguard_backend *backend = argument;
     static atomic_int number;
@@ -55,7 +55,7 @@ static void broken_connections_disturb_nobody(void **state)
     syncguard_backend *backend = open_port(s.port, "");
     pthread_t threads[32];
     for (int i = 0; i < 32; i++)
-        pthread_create(&threads[i], NULL, hammer, backend);
+        pthread_create(&threads[i], NULL, sharing_hammer, backend);
     for (int i = 0; i < 20; i++) {
         pause_ms(50);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
@@ -114,7 +114,7 @@ static void hold_the_thread(int signal)
     pause_ms(2000);
 }
 
-static void *ask_once(void *argument)
+static void *sharing_ask_once(void *argument)
 {
     bool locked = true;
     if (syncguard_is_locked(argument, "asked", NULL, &locked, NULL) != SYNCGUARD_OK)
@@ -136,10 +136,10 @@ static void stuck_follower_holds_up_nobody(void **state)
     assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
     pthread_t leader;
-    pthread_create(&leader, NULL, ask_once, backend);
+    pthread_create(&leader, NULL, sharing_ask_once, backend);
     pause_ms(100);
     pthread_t follower;
-    pthread_create(&follower, NULL, ask_once, backend);
+    pthread_create(&follower, NULL, sharing_ask_once, backend);
     pause_ms(100);
     pthread_kill(follower, SIGUSR1);
     pause_ms(100);
@@ -231,7 +231,7 @@ static void undoing_keeps_up(void **state)
 }
 
 #ifndef __SANITIZE_THREAD__ /* which takes closing another thread's descriptor for a race */
-static void *wait_long(void *argument)
+static void *sharing_waiter_run(void *argument)
 {
     syncguard_lock *lock = NULL;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -263,7 +263,7 @@ static int close_all_and_go_on(void)
         syncguard_lock_acquire(backend, "renewed", &options, &lock, NULL) != SYNCGUARD_OK ||
         syncguard_acquire(backend, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
         return 1;
-    pthread_create(&thread, NULL, wait_long, backend);
+    pthread_create(&thread, NULL, sharing_waiter_run, backend);
     syncguard_grant other;
     for (int i = 0; i < 20; i++) { /* something for the background */
         if (syncguard_acquire(backend, "late", 1000, &brief, &other, NULL) == SYNCGUARD_OK)
@@ -303,7 +303,7 @@ static void closed_descriptors_burn_no_processor(void **state)
 }
 
 /* The number of the connection's socket becomes that of a socket of the program, pair[0]. */
-static int take_number(const syncguard_backend *backend, int pair[2])
+static int sharing_fd_reuse(const syncguard_backend *backend, int pair[2])
 {
     const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
     assert_non_null(redis->links[0].conn);
@@ -329,7 +329,7 @@ static void check_untouched(int fd, const int pair[2])
 }
 
 /* The program closes a socket of ours, and opens one that gets its number. */
-static void a_number_that_is_another_socket_is_left_alone(void **state)
+static void redis_reused_fd_is_left_alone(void **state)
 {
     (void)state;
     bool locked = true;
@@ -337,7 +337,7 @@ static void a_number_that_is_another_socket_is_left_alone(void **state)
         int pair[2];
         syncguard_backend *backend = open_with("connections=1&no_tracking=true");
         assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
-        int fd = take_number(backend, pair);
+        int fd = sharing_fd_reuse(backend, pair);
         if (use == 1)
             assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
         else
@@ -374,7 +374,7 @@ static void what_another_socket_gets_is_not_read(void **state)
     find_connections(before);
     syncguard_backend *backend = open_with("connections=1");
     const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
-    pthread_create(&thread, NULL, wait_long, backend);
+    pthread_create(&thread, NULL, sharing_waiter_run, backend);
     pause_ms(1000);
     bool after[256];
     find_connections(after);
@@ -412,7 +412,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(undoing_keeps_up),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(closed_descriptors_burn_no_processor),
-        cmocka_unit_test(a_number_that_is_another_socket_is_left_alone),
+        cmocka_unit_test(redis_reused_fd_is_left_alone),
         cmocka_unit_test(what_another_socket_gets_is_not_read),
 #endif
     };

@@ -3,16 +3,16 @@
 
 static syncguard_event last[SYNCGUARD_EVENT_LOOKUP + 1];
 
-static void keep(void *context, const syncguard_event *event)
+static void redis_telemetry_event_keep(void *context, const syncguard_event *event)
 {
     (void)context;
     last[event->type] = *event;
 }
 
-static syncguard_backend *decorate(void)
+static syncguard_backend *redis_telemetry_decorate(void)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    options.on_event = keep;
+    options.on_event = redis_telemetry_event_keep;
     syncguard_backend *decorated = NULL;
     assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &decorated, &err),
                   SYNCGUARD_OK);
@@ -24,7 +24,7 @@ static syncguard_backend *decorate(void)
 /* I-TEL-03: a record that has no expiry of its own is still there when it is dead. */
 static void dead_records_have_their_reason(void **state)
 {
-    syncguard_backend *watched = decorate();
+    syncguard_backend *watched = redis_telemetry_decorate();
     (void)state;
     raw_do("SET syncguard:old %s",
            "{\"lockId\":\"" OLD_ID "\",\"expiresAtMs\":9,\"acquiredAtMs\":1,"
@@ -64,7 +64,7 @@ static long commands_of(syncguard_backend *backend)
 /* I-TEL-07 */
 static void the_reason_costs_no_command(void **state)
 {
-    syncguard_backend *bare = open_url(test_url), *watched = decorate();
+    syncguard_backend *bare = open_url(test_url), *watched = redis_telemetry_decorate();
     (void)state;
     (void)commands_of(bare); /* connects */
     (void)commands_of(watched);
@@ -77,7 +77,7 @@ static void the_reason_costs_no_command(void **state)
 }
 
 /* Connections that telemetry has counted as replaced. */
-static long reconnects(const syncguard_backend *backend)
+static long redis_reconnects_total(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
@@ -89,7 +89,8 @@ static long reconnects(const syncguard_backend *backend)
 
 static atomic_int replaced_lines, renewal_lines;
 
-static void count_lines(void *context, syncguard_log_level level, const char *message)
+static void redis_telemetry_line_count(void *context, syncguard_log_level level,
+                                       const char *message)
 {
     (void)context, (void)level;
     if (strstr(message, "had to be replaced") != NULL)
@@ -100,10 +101,10 @@ static void count_lines(void *context, syncguard_log_level level, const char *me
         abort();
 }
 
-static syncguard_backend *open_counted(int port)
+static syncguard_backend *redis_telemetry_open(int port)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = count_lines;
+    options.log = redis_telemetry_line_count;
     atomic_store(&replaced_lines, 0);
     atomic_store(&renewal_lines, 0);
     char url[64];
@@ -116,20 +117,20 @@ static syncguard_backend *open_counted(int port)
 }
 
 /* Connections that the server has closed are replaced, counted and logged; first ones are not. */
-static void reconnects_are_counted(void **state)
+static void redis_reconnects_are_counted(void **state)
 {
     (void)state;
     server s;
     server_start(&s, 0, without_persistence);
-    syncguard_backend *watched = open_counted(s.port);
+    syncguard_backend *watched = redis_telemetry_open(s.port);
     syncguard_grant grant;
     assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err), SYNCGUARD_OK);
-    assert_int_equal(reconnects(watched), 0);
+    assert_int_equal(redis_reconnects_total(watched), 0);
     for (int i = 1; i <= 2; i++) {
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
         assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err),
                       SYNCGUARD_LOCKED);
-        assert_int_equal(reconnects(watched), i);
+        assert_int_equal(redis_reconnects_total(watched), i);
         assert_int_equal(atomic_load(&replaced_lines), i);
     }
     syncguard_close(watched);
@@ -142,7 +143,7 @@ static void a_hang_is_logged(void **state)
     (void)state;
     server s;
     server_start(&s, 0, without_persistence);
-    syncguard_backend *watched = open_counted(s.port);
+    syncguard_backend *watched = redis_telemetry_open(s.port);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 6000;
     options.auto_extend = true;
@@ -164,7 +165,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_records_have_their_reason),
         cmocka_unit_test(the_reason_costs_no_command),
-        cmocka_unit_test(reconnects_are_counted),
+        cmocka_unit_test(redis_reconnects_are_counted),
         cmocka_unit_test(a_hang_is_logged),
     };
     return cmocka_run_group_tests_name("redis telemetry", tests, NULL, NULL);

@@ -66,7 +66,7 @@ static bool by_lookup(void)
     return syncguard_get_by_id(store, ID, NULL, &info, &err) == SYNCGUARD_OK;
 }
 
-static bool note(void *context, const syncguard_lock_info *info)
+static bool redis_time_info_note(void *context, const syncguard_lock_info *info)
 {
     (void)info;
     *(bool *)context = true;
@@ -76,7 +76,7 @@ static bool note(void *context, const syncguard_lock_info *info)
 static bool by_list(void)
 {
     bool listed = false;
-    assert_status(syncguard_list(store, NULL, note, &listed, &err), SYNCGUARD_OK);
+    assert_status(syncguard_list(store, NULL, redis_time_info_note, &listed, &err), SYNCGUARD_OK);
     return listed;
 }
 

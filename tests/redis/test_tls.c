@@ -88,7 +88,7 @@ static void another_real_user_changes_nothing(void **state)
     assert_status(status, SYNCGUARD_OK);
 }
 
-static void *hammer(void *argument)
+static void *redis_tls_hammer(void *argument)
 {
     syncguard_grant grant;
     char key[48];
@@ -107,7 +107,7 @@ static void many_threads_share_a_session(void **state)
     pthread_t threads[16];
     syncguard_backend *backend = open_url(test_url);
     for (int i = 0; i < 16; i++)
-        pthread_create(&threads[i], NULL, hammer, backend);
+        pthread_create(&threads[i], NULL, redis_tls_hammer, backend);
     for (int i = 0; i < 16; i++) {
         void *result = NULL;
         pthread_join(threads[i], &result);
@@ -149,7 +149,7 @@ static void short_deadlines_connect_in_the_end(void **state)
 #define FLOOD_MS 10000
 
 /* Answers each greeting with messages that OpenSSL reads and ignores, as fast as it can. */
-static void *flood(void *argument)
+static void *redis_tls_flood(void *argument)
 {
     int listener = *(const int *)argument;
     static unsigned char hello_requests[9 * 20000];
@@ -183,7 +183,7 @@ static void flood_of_messages_ends_at_the_deadline(void **state)
     assert_int_equal(listen(listener, 16), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    assert_int_equal(pthread_create(&thread, NULL, redis_tls_flood, &listener), 0);
     char url[128];
     snprintf(url, sizeof url, "rediss://127.0.0.1:%d?tls_insecure=1", ntohs(address.sin_port));
     syncguard_backend *backend = open_url(url);

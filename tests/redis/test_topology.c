@@ -8,7 +8,7 @@
 
 /* ---- wake-up ---- */
 
-static void *wait_patiently(void *argument)
+static void *redis_topology_woken_waiter_run(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
@@ -31,7 +31,7 @@ static void waiters_are_woken_here_too(void **state)
         syncguard_grant grant;
         pthread_t thread;
         assert_status(syncguard_acquire(store, "woken", 30000, NULL, &grant, &err), SYNCGUARD_OK);
-        pthread_create(&thread, NULL, wait_patiently, other);
+        pthread_create(&thread, NULL, redis_topology_woken_waiter_run, other);
         pause_ms(500);
         int64_t start = now_ms();
         assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
@@ -51,7 +51,7 @@ typedef struct waiter {
     int64_t got_ms;
 } waiter;
 
-static void *wait_for_lock(void *argument)
+static void *redis_topology_waiter_run(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -73,7 +73,7 @@ static void sentinel_failover_is_followed(void **state)
     waiter w;
     assert_status(syncguard_acquire(store, "held", 60000, NULL, &held, &err), SYNCGUARD_OK);
     assert_status(syncguard_acquire(store, "waited for", 60000, NULL, &grant, &err), SYNCGUARD_OK);
-    pthread_create(&w.thread, NULL, wait_for_lock, &w);
+    pthread_create(&w.thread, NULL, redis_topology_waiter_run, &w);
     pause_ms(500); /* replication and the waiter's first try */
     kill(test_pid(0), SIGKILL);
     int64_t start = now_ms();
@@ -191,7 +191,7 @@ static void lost_reply_does_not_pass_for_replicated(void **state)
     proxy_stop(&p);
 }
 
-static void *trigger_soon(void *argument)
+static void *redis_topology_trigger_soon(void *argument)
 {
     pause_ms(100);
     syncguard_abort_trigger(argument);
@@ -208,7 +208,7 @@ static void given_up_wait_is_in_nobodys_way(void **state)
     assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
     kill(test_pid(1), SIGSTOP);
     pthread_t thread;
-    pthread_create(&thread, NULL, trigger_soon, aborted.abort_object);
+    pthread_create(&thread, NULL, redis_topology_trigger_soon, aborted.abort_object);
     syncguard_grant grant;
     syncguard_status first = syncguard_acquire(store, "aborted", 30000, &aborted, &grant, &err);
     pthread_join(thread, NULL);

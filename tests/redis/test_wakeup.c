@@ -14,7 +14,7 @@
 #define WOKEN_MS 2500
 
 /* Polls so rarely that a wake-up cannot be taken for it. */
-static void start_waiter(waiter *self, syncguard_backend *backend, const char *key)
+static void redis_wakeup_waiter_start(waiter *self, syncguard_backend *backend, const char *key)
 {
     start_polling(self, backend, key, 5000);
 }
@@ -26,7 +26,7 @@ static void release_by_another_handle_wakes(void **state)
     syncguard_backend *other = open_url(test_url);
     for (int i = 0; i < 5; i++) {
         syncguard_grant grant = take_lock("wake", 30000);
-        start_waiter(&w, other, "wake");
+        redis_wakeup_waiter_start(&w, other, "wake");
         int64_t start = now_ms();
         assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
         assert_true(end_waiter(&w, start) < WOKEN_MS);
@@ -39,7 +39,7 @@ static void release_by_another_library_wakes(void **state)
     (void)state;
     waiter w;
     (void)take_lock("foreign wake", 30000);
-    start_waiter(&w, store, "foreign wake");
+    redis_wakeup_waiter_start(&w, store, "foreign wake");
     int64_t start = now_ms();
     raw_do("DEL %s", "syncguard:foreign wake");
     assert_true(end_waiter(&w, start) < WOKEN_MS);
@@ -52,7 +52,7 @@ static void extend_does_not_end_the_watching(void **state)
     int64_t expires;
     syncguard_backend *other = open_url(test_url);
     syncguard_grant grant = take_lock("extended", 30000);
-    start_waiter(&w, other, "extended");
+    redis_wakeup_waiter_start(&w, other, "extended");
     for (int i = 0; i < 3; i++) {
         assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err),
                       SYNCGUARD_OK);
@@ -71,7 +71,7 @@ static void lost_reporting_is_set_up_again(void **state)
     syncguard_backend *other = open_url(test_url);
     for (int i = 0; i < 4; i++) {
         syncguard_grant grant = take_lock("lost report", 30000);
-        start_waiter(&w, other, "lost report");
+        redis_wakeup_waiter_start(&w, other, "lost report");
         if (i % 2 == 0)
             raw_do("CLIENT KILL TYPE pubsub");
         else
@@ -89,14 +89,15 @@ static void flushing_the_store_wakes(void **state)
     (void)state;
     waiter w;
     (void)take_lock("flushed", 30000);
-    start_waiter(&w, store, "flushed");
+    redis_wakeup_waiter_start(&w, store, "flushed");
     int64_t start = now_ms();
     raw_do("FLUSHALL");
     assert_true(end_waiter(&w, start) < WOKEN_MS);
 }
 
 /* context counts. */
-static void count_warnings(void *context, syncguard_log_level level, const char *message)
+static void redis_wakeup_warning_count(void *context, syncguard_log_level level,
+                                       const char *message)
 {
     if (level == SYNCGUARD_LOG_WARN && strstr(message, "tracking") != NULL)
         atomic_fetch_add((atomic_int *)context, 1);
@@ -106,7 +107,7 @@ static void count_warnings(void *context, syncguard_log_level level, const char 
 static syncguard_backend *open_as(const char *user, const char *query, atomic_int *warnings)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.log = count_warnings;
+    options.log = redis_wakeup_warning_count;
     options.log_context = warnings;
     atomic_store(warnings, 0);
     char url[128];
@@ -180,7 +181,7 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     syncguard_grant grant;
     int64_t start = now_ms();
     assert_status(syncguard_acquire(store, "crashed", 600, NULL, &grant, &err), SYNCGUARD_OK);
-    start_waiter(&w, store, "crashed");
+    redis_wakeup_waiter_start(&w, store, "crashed");
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
 
@@ -273,7 +274,7 @@ static void child_closes_what_it_inherited(void **state)
     syncguard_grant grant = take_lock("forked", 30000);
     list_sockets(&before);
     syncguard_backend *other = open_url(test_url);
-    start_waiter(&w, other, "forked");
+    redis_wakeup_waiter_start(&w, other, "forked");
     sockets inherited;
     list_sockets(&inherited);
     assert_true(inherited.count >= before.count + 2);

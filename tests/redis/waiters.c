@@ -2,7 +2,7 @@
 
 static atomic_int waiting;
 
-static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void waiters_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     (void)context;
     (void)waited_ms;
@@ -19,7 +19,7 @@ void *wait_for_lock(void *argument)
     options.retry_delay_ms = self->delay_ms > 0 ? self->delay_ms : 1000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
-    options.on_wait = note_wait;
+    options.on_wait = waiters_on_wait;
     syncguard_lock *lock = NULL;
     syncguard_error error;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);

@@ -65,7 +65,8 @@ static void read_reply(test_server *server, char *text)
     snprintf(server->folder, sizeof server->folder, "%s", text + 1);
 }
 
-static void ask(test_server *server, const char *verb, int number, const char *const *words)
+static void servers_request(test_server *server, const char *verb, int number,
+                            const char *const *words)
 {
     pthread_mutex_lock(&mutex);
     if (owner != getpid())
@@ -87,10 +88,10 @@ static void ask(test_server *server, const char *verb, int number, const char *c
 
 void servers_ask(test_server *server, const char *verb, const char *const *words)
 {
-    ask(server, verb, -1, words);
+    servers_request(server, verb, -1, words);
 }
 
 void servers_change(test_server *server, const char *verb, const char *const *words)
 {
-    ask(server, verb, server->number, words);
+    servers_request(server, verb, server->number, words);
 }

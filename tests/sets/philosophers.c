@@ -36,14 +36,14 @@ typedef struct table {
 static table *all;
 static int keys = 5;
 
-static double now(void)
+static double philosopher_now_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void enter(const syncguard_lock_set *set, const char *name, int key)
+static void philosopher_mark_key(const syncguard_lock_set *set, const char *name, int key)
 {
     long long fence = strtoll(syncguard_lock_fence(syncguard_lock_set_find(set, name)), NULL, 10);
     if (atomic_fetch_add(&all->holders[key], 1) != 0)
@@ -52,12 +52,12 @@ static void enter(const syncguard_lock_set *set, const char *name, int key)
         atomic_fetch_add(&all->old_fences, 1);
 }
 
-static void dine(const syncguard_lock_set *set, char names[2][80], const int pair[2],
-                 unsigned *random)
+static void philosopher_dine(const syncguard_lock_set *set, char names[2][80], const int pair[2],
+                             unsigned *random)
 {
     const struct timespec meal = {0, (long)(rand_r(random) % 3) * 1000000};
     for (int i = 0; i < 2; i++)
-        enter(set, names[i], pair[i]);
+        philosopher_mark_key(set, names[i], pair[i]);
     nanosleep(&meal, NULL);
     if (!syncguard_lock_set_held(set))
         atomic_fetch_add(&all->lost, 1);
@@ -65,7 +65,7 @@ static void dine(const syncguard_lock_set *set, char names[2][80], const int pai
         atomic_fetch_sub(&all->holders[pair[i]], 1);
 }
 
-static void philosopher(const char *url, int index, pid_t run, double until)
+static void philosopher_run(const char *url, int index, pid_t run, double until)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -77,7 +77,7 @@ static void philosopher(const char *url, int index, pid_t run, double until)
         atomic_fetch_add(&all->failures, 1);
         return;
     }
-    while (now() < until) {
+    while (philosopher_now_s() < until) {
         int pair[2] = {(int)(rand_r(&random) % (unsigned)keys), 0};
         char names[2][80];
         syncguard_lock_set *set = NULL;
@@ -91,7 +91,7 @@ static void philosopher(const char *url, int index, pid_t run, double until)
             atomic_fetch_add(&all->failures, 1);
             break;
         }
-        dine(set, names, pair, &random);
+        philosopher_dine(set, names, pair, &random);
         atomic_fetch_add(&all->turns[index], 1);
         syncguard_lock_set_dispose(set);
     }
@@ -109,11 +109,11 @@ int main(int argc, char **argv)
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 1;
-    double until = now() + strtod(argv[2], NULL);
+    double until = philosopher_now_s() + strtod(argv[2], NULL);
     pid_t run = getpid();
     for (int i = 0; i < processes; i++) {
         if (fork() == 0) {
-            philosopher(argv[1], i, run, until);
+            philosopher_run(argv[1], i, run, until);
             exit(0);
         }
     }

@@ -56,7 +56,7 @@ static struct {
 } own;
 static const syncguard_backend_ops *store_ops;
 
-static double now(void)
+static double semaphore_now_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -80,7 +80,7 @@ static syncguard_status counted_acquire(syncguard_backend *backend, syncguard_ac
     return store_ops->acquire(backend, op, err);
 }
 
-static syncguard_backend *open_counted(const char *url, syncguard_error *err)
+static syncguard_backend *semaphore_open_counted(const char *url, syncguard_error *err)
 {
     static syncguard_backend_ops counted;
     syncguard_backend *backend = NULL;
@@ -93,7 +93,7 @@ static syncguard_backend *open_counted(const char *url, syncguard_error *err)
     return backend;
 }
 
-static void work(const syncguard_lock *lock, unsigned *random)
+static void semaphore_use_slot(const syncguard_lock *lock, unsigned *random)
 {
     const struct timespec pause = {0, (long)(rand_r(random) % 4) * 1000000};
     long long fence = strtoll(syncguard_lock_fence(lock), NULL, 10);
@@ -114,15 +114,15 @@ static void work(const syncguard_lock *lock, unsigned *random)
     atomic_fetch_sub(&all->holders, 1);
 }
 
-static void process(const char *url, int index, const char *name, double until)
+static void semaphore_process_run(const char *url, int index, const char *name, double until)
 {
     syncguard_error err;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(WAIT_MS);
     unsigned random = (unsigned)(index * 7919 + getpid());
-    syncguard_backend *backend = open_counted(url, &err);
+    syncguard_backend *backend = semaphore_open_counted(url, &err);
     options.auto_extend = true;
     options.slots = slots;
-    while (backend != NULL && now() < until) {
+    while (backend != NULL && semaphore_now_s() < until) {
         syncguard_lock *lock = NULL;
         memset(&own, 0, sizeof own);
         if (syncguard_lock_acquire(backend, name, &options, &lock, &err) != SYNCGUARD_OK)
@@ -130,7 +130,7 @@ static void process(const char *url, int index, const char *name, double until)
         if (own.armed_count == slots)
             atomic_fetch_add(&all->seen, atomic_load(&all->releases) - own.releases);
         err.code = SYNCGUARD_OK;
-        work(lock, &random);
+        semaphore_use_slot(lock, &random);
         atomic_fetch_add(&all->turns[index], 1);
         atomic_fetch_add(&all->releases, 1);
         syncguard_lock_dispose(lock);
@@ -183,10 +183,10 @@ int main(int argc, char **argv)
         return 1;
     char name[64];
     snprintf(name, sizeof name, "semaphore/%ld", (long)getpid());
-    double until = now() + strtod(argv[2], NULL);
+    double until = semaphore_now_s() + strtod(argv[2], NULL);
     for (int i = 0; i < processes; i++) {
         if (fork() == 0) {
-            process(argv[1], i, name, until);
+            semaphore_process_run(argv[1], i, name, until);
             exit(0);
         }
     }

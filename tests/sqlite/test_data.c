@@ -15,7 +15,8 @@
 
 #include "syncguard/diagnostics.h"
 
-static syncguard_grant acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms)
+static syncguard_grant sqlite_data_acquire(syncguard_backend *backend, const char *key,
+                                           int64_t ttl_ms)
 {
     syncguard_grant grant;
     syncguard_error err;
@@ -23,13 +24,13 @@ static syncguard_grant acquire(syncguard_backend *backend, const char *key, int6
     return grant;
 }
 
-static syncguard_limits soon(void)
+static syncguard_limits sqlite_data_limits(void)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), NULL};
     return limits;
 }
 
-static void layout(void **state)
+static void sqlite_stored_rows_are_as_agreed(void **state)
 {
     const test_dir *dir = *state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
@@ -39,7 +40,7 @@ static void layout(void **state)
     own.path = dir->file;
     options.owner = "somebody@here";
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
-    syncguard_grant grant = acquire(backend, "caf\xc3\xa9", 30000);
+    syncguard_grant grant = sqlite_data_acquire(backend, "caf\xc3\xa9", 30000);
     char text[256];
     sql(dir->file,
         "SELECT key || '|' || user_key || '|' || fence || '|' || owner FROM syncguard_locks", text,
@@ -67,7 +68,7 @@ static void a_lock_of_another_boot_is_dead(void **state)
     syncguard_error err;
     bool locked = true;
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant grant = acquire(backend, "k", 3600000);
+    syncguard_grant grant = sqlite_data_acquire(backend, "k", 3600000);
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
     assert_false(locked);
@@ -76,7 +77,7 @@ static void a_lock_of_another_boot_is_dead(void **state)
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, &err), &err);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
-    syncguard_grant next = acquire(backend, "k", 1000);
+    syncguard_grant next = sqlite_data_acquire(backend, "k", 1000);
     assert_string_equal(next.fence, "000000000000002");
     syncguard_close(backend);
 }
@@ -107,7 +108,7 @@ static void counters_at_their_limits(void **state)
     const test_dir *dir = *state;
     syncguard_error err;
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant grant = acquire(backend, "k", 1000);
+    syncguard_grant grant = sqlite_data_acquire(backend, "k", 1000);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     refuse_counter(dir, backend, "-1");
     refuse_counter(dir, backend, "'garbage'");
@@ -116,7 +117,7 @@ static void counters_at_their_limits(void **state)
     refuse_counter(dir, backend, "1000000000000000");
     refuse_counter(dir, backend, "900000000000000");
     sql(dir->file, "UPDATE syncguard_fence_counters SET fence = 899999999999999", NULL, 0);
-    grant = acquire(backend, "k", 1000);
+    grant = sqlite_data_acquire(backend, "k", 1000);
     assert_string_equal(grant.fence, "900000000000000");
     syncguard_close(backend);
 }
@@ -130,7 +131,7 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
     syncguard_lock_info info;
     bool locked = false;
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant held = acquire(backend, "k", 30000);
+    syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
     static const char *const damages[] = {
         "UPDATE syncguard_locks SET boot_expires_ms = 'soon'",
         "UPDATE syncguard_locks SET boot_expires_ms = 1.5",
@@ -162,14 +163,14 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
     syncguard_close(backend);
 }
 
-static bool count_info(void *context, const syncguard_lock_info *info)
+static bool sqlite_data_info_count(void *context, const syncguard_lock_info *info)
 {
     (void)info;
     ++*(int *)context;
     return true;
 }
 
-static void note_line(void *context, syncguard_log_level level, const char *message)
+static void sqlite_data_line_count(void *context, syncguard_log_level level, const char *message)
 {
     (void)level;
     if (strstr(message, "cannot be read") != NULL)
@@ -193,7 +194,7 @@ static void a_damaged_lock_is_still_held(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     own.path = dir->file;
-    options.log = note_line;
+    options.log = sqlite_data_line_count;
     options.log_context = &lines;
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -201,7 +202,7 @@ static void a_damaged_lock_is_still_held(void **state)
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         char statement[160];
         syncguard_grant grant;
-        syncguard_grant held = acquire(backend, "k", 30000);
+        syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
         snprintf(statement, sizeof statement, "UPDATE syncguard_locks SET %s", damages[i]);
         sql(dir->file, statement, NULL, 0);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
@@ -216,26 +217,27 @@ static void a_damaged_lock_is_still_held(void **state)
                       syncguard_get_by_id(backend, held.lock_id, NULL, &info, &err), &err);
         lines = 0;
         int listed = 0;
-        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_info, &listed, &err), &err);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_list(backend, NULL, sqlite_data_info_count, &listed, &err), &err);
         assert_int_equal(listed, 0);
         assert_int_equal(lines, 1);
         assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
                       &err);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
         /* Dead, it is taken over. */
-        (void)acquire(backend, "k", 30000);
+        (void)sqlite_data_acquire(backend, "k", 30000);
         sql(dir->file, statement, NULL, 0);
         sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
-        held = acquire(backend, "k", 1000);
+        held = sqlite_data_acquire(backend, "k", 1000);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     }
     /* An id that is none matches none; a key that is none does not keep its owner from it. */
-    syncguard_grant held = acquire(backend, "k", 30000);
+    syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
     sql(dir->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
                   &err);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
-    (void)acquire(backend, "k", 30000);
+    (void)sqlite_data_acquire(backend, "k", 30000);
     sql(dir->file, "UPDATE syncguard_locks SET lock_id = 'much too long for the id of a lock'",
         NULL, 0);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &held, &err), &err);
@@ -252,8 +254,8 @@ static void reads_and_refusals_write_nothing(void **state)
     syncguard_lock_info info;
     bool locked = false;
     syncguard_backend *backend = open_file(dir->file);
-    (void)acquire(backend, "k", 30000);
-    syncguard_grant gone = acquire(backend, "gone", 1000);
+    (void)sqlite_data_acquire(backend, "k", 30000);
+    syncguard_grant gone = sqlite_data_acquire(backend, "gone", 1000);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
     uint64_t file_before = file_sum(dir->file);
     uint64_t wal_before = file_sum(beside(dir, "locks.db-wal", wal));
@@ -284,7 +286,7 @@ static void the_same_request_again_is_the_grant(void **state)
                                .lock_id = "AAAAAAAAAAAAAAAAAAAAAA",
                                .ttl_ms = 30000,
                                .owner = "",
-                               .limits = soon()};
+                               .limits = sqlite_data_limits()};
     assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
     assert_int_equal(op.fence, 1);
     int64_t expires = op.expires_at_ms;
@@ -298,7 +300,7 @@ static void the_same_request_again_is_the_grant(void **state)
     assert_in_range(op.remaining_ms, 25000, 31000);
 
     /* Undoing is final at once, there or not. */
-    syncguard_limits limits = soon();
+    syncguard_limits limits = sqlite_data_limits();
     for (int i = 0; i < 2; i++)
         assert_status(
             SYNCGUARD_OK,
@@ -308,7 +310,7 @@ static void the_same_request_again_is_the_grant(void **state)
     syncguard_close(backend);
 }
 
-static const char *rows(const test_dir *dir)
+static const char *sqlite_data_rows_text(const test_dir *dir)
 {
     static char text[64];
     sql(dir->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
@@ -324,7 +326,7 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
     syncguard_error err;
     for (int dead_ms = 1800; dead_ms > 1100 && status == SYNCGUARD_OK; dead_ms -= 50) {
         int64_t began = now_us();
-        grant = acquire(backend, "k", 30000);
+        grant = sqlite_data_acquire(backend, "k", 30000);
         char text[128];
         snprintf(text, sizeof text,
                  "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - %d",
@@ -334,13 +336,13 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
                                    .key_length = 1,
                                    .lock_id = grant.lock_id,
                                    .expires_at_ms = grant.expires_at_ms,
-                                   .limits = soon()};
+                                   .limits = sqlite_data_limits()};
         status = backend->ops->cleanup(backend, &op, &err);
         if (status == SYNCGUARD_OK)
             assert_true(dead_ms + (now_us() - began) / 1000 + 5 >= 2000);
     }
     assert_status(SYNCGUARD_ABSENT, status, &err);
-    assert_string_equal(rows(dir), "1");
+    assert_string_equal(sqlite_data_rows_text(dir), "1");
     return grant;
 }
 
@@ -354,14 +356,14 @@ static void cleanup_removes_only_what_it_saw(void **state)
                                .key_length = 1,
                                .lock_id = grant.lock_id,
                                .expires_at_ms = grant.expires_at_ms + 1,
-                               .limits = soon()};
+                               .limits = sqlite_data_limits()};
     sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 1000", NULL, 0);
     assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
-    assert_string_equal(rows(dir), "1");
+    assert_string_equal(sqlite_data_rows_text(dir), "1");
     op.expires_at_ms--;
     op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
     assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
-    assert_string_equal(rows(dir), "1");
+    assert_string_equal(sqlite_data_rows_text(dir), "1");
     op.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
     char text[64];
@@ -387,7 +389,7 @@ static void many_renewals_in_one_transaction(void **state)
     for (int i = 0; i < MANY; i++) {
         char key[32];
         snprintf(key, sizeof key, "key-%d", i);
-        grants[i] = acquire(backend, key, 30000);
+        grants[i] = sqlite_data_acquire(backend, key, 30000);
         items[i].lock_id = grants[i].lock_id;
         items[i].ttl_ms = 90000;
     }
@@ -395,7 +397,7 @@ static void many_renewals_in_one_transaction(void **state)
     for (int i = 0; i < MANY; i += 100)
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
                       &err);
-    syncguard_limits limits = soon();
+    syncguard_limits limits = sqlite_data_limits();
     assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, MANY, &limits, &err),
                   &err);
     for (int i = 0; i < MANY; i++) {
@@ -435,8 +437,9 @@ static void only_an_earlier_end_is_published(void **state)
     static const int64_t ttls[] = {30000, 90000, 60000, 60000};
     syncguard_error err;
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant one = acquire(backend, "a", 30000), other = acquire(backend, "b", 30000);
-    syncguard_limits limits = soon();
+    syncguard_grant one = sqlite_data_acquire(backend, "a", 30000),
+                    other = sqlite_data_acquire(backend, "b", 30000);
+    syncguard_limits limits = sqlite_data_limits();
     (void)changed_slots(dir, slots);
     usleep(5000);
     for (int i = 0; i < 4; i++) {
@@ -467,11 +470,11 @@ static void a_damaged_record_does_not_stop_other_renewals(void **state)
     syncguard_extend_op items[3] = {{.ttl_ms = 90000}, {.ttl_ms = 90000}, {.ttl_ms = 90000}};
     syncguard_backend *backend = open_file(dir->file);
     for (int i = 0; i < 3; i++) {
-        grants[i] = acquire(backend, keys[i], 30000);
+        grants[i] = sqlite_data_acquire(backend, keys[i], 30000);
         items[i].lock_id = grants[i].lock_id;
     }
     sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 'soon' WHERE key = 'b'", NULL, 0);
-    syncguard_limits limits = soon();
+    syncguard_limits limits = sqlite_data_limits();
     assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 3, &limits, &err), &err);
     assert_int_equal(items[0].status, SYNCGUARD_OK);
     assert_int_equal(items[1].status, SYNCGUARD_E_INTERNAL);
@@ -506,7 +509,7 @@ static bool count_row(void *context, const syncguard_record *record)
     return self->rows != self->stop_after;
 }
 
-static void listing(void **state)
+static void sqlite_list_leaves_dead_locks_out(void **state)
 {
     const test_dir *dir = *state;
     syncguard_error err;
@@ -514,11 +517,11 @@ static void listing(void **state)
     for (int i = 0; i < 300; i++) {
         char key[32];
         snprintf(key, sizeof key, "key-%d", i);
-        (void)acquire(self.backend, key, 30000);
+        (void)sqlite_data_acquire(self.backend, key, 30000);
     }
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier' WHERE key LIKE 'key-1%'", NULL,
         0);
-    syncguard_limits limits = soon();
+    syncguard_limits limits = sqlite_data_limits();
     assert_status(SYNCGUARD_OK,
                   self.backend->ops->list(self.backend, &limits, count_row, &self, &err), &err);
     assert_int_equal(self.rows, 300 - 111);
@@ -534,7 +537,7 @@ typedef struct findings {
     char topics[256];
 } findings;
 
-static void note_finding(void *context, const syncguard_finding *finding)
+static void sqlite_data_finding_note(void *context, const syncguard_finding *finding)
 {
     findings *self = context;
     assert_non_null(finding->text);
@@ -552,22 +555,24 @@ static void findings_for_doctor(void **state)
     syncguard_error err;
     findings good = {0};
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant grant = acquire(backend, "k", 30000);
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &good, &err), &err);
+    syncguard_grant grant = sqlite_data_acquire(backend, "k", 30000);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &good, &err), &err);
     assert_int_equal(good.warn + good.block, 0);
     assert_true(good.fine >= 4);
     char command[PATH_BYTES + 32];
     snprintf(command, sizeof command, "chmod 0666 '%s'", dir->file);
     assert_int_equal(system(command), 0);
     findings bad = {0};
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &bad, &err), &err);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &bad, &err), &err);
     assert_string_equal(bad.topics, "mode ");
     snprintf(command, sizeof command, "chmod 0600 '%s'", dir->file);
     assert_int_equal(system(command), 0);
     sql(dir->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
     findings damaged = {0};
-    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &damaged, &err),
-                  &err);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &damaged, &err), &err);
     assert_string_equal(damaged.topics, "records ");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     syncguard_close(backend);
@@ -585,7 +590,7 @@ static void long_keys_and_two_handles(void **state)
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
     for (int round = 1; round <= 3; round++) {
-        grant = acquire(one, key, 30000);
+        grant = sqlite_data_acquire(one, key, 30000);
         assert_int_equal(strtol(grant.fence, NULL, 10), round);
         syncguard_grant other;
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, key, 1000, NULL, &other, &err),
@@ -598,7 +603,7 @@ static void long_keys_and_two_handles(void **state)
     syncguard_close(two);
     /* Closing one handle must not have dropped the other's locks on the file. */
     char line[64];
-    grant = acquire(one, "still", 30000);
+    grant = sqlite_data_acquire(one, "still", 30000);
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "still", NULL), 1);
     syncguard_close(one);
 }
@@ -620,7 +625,8 @@ int __wrap_fdatasync(int fd)
     return -1;
 }
 
-static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+static void sqlite_data_on_wait(void *context, int attempts, int64_t waited_ms,
+                                int64_t remaining_ms)
 {
     (void)context;
     (void)attempts;
@@ -629,7 +635,7 @@ static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t re
     atomic_store(&somebody_waits, true);
 }
 
-static void *wait_for_key(void *argument)
+static void *sqlite_data_waiter_run(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     while (atomic_load(&sync_fails)) /* until the grant waits for its sync */
@@ -637,7 +643,7 @@ static void *wait_for_key(void *argument)
     options.retry_delay_ms = 60000;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.timeout_ms = 60000;
-    options.on_wait = note_wait;
+    options.on_wait = sqlite_data_on_wait;
     syncguard_lock *lock = NULL;
     if (syncguard_lock_acquire(argument, "k", &options, &lock, NULL) != SYNCGUARD_OK)
         return NULL;
@@ -654,7 +660,7 @@ static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
     atomic_store(&sync_fails, true);
-    assert_int_equal(pthread_create(&waiter, NULL, wait_for_key, backend), 0);
+    assert_int_equal(pthread_create(&waiter, NULL, sqlite_data_waiter_run, backend), 0);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 600000, NULL, &grant, &err), &err);
     int64_t begin = now_us();
@@ -703,9 +709,9 @@ static void a_release_is_published_before_its_checkpoint(void **state)
 {
     const test_dir *dir = *state;
     syncguard_backend *backend = open_file(dir->file);
-    (void)acquire(backend, "first", 30000); /* connects */
+    (void)sqlite_data_acquire(backend, "first", 30000); /* connects */
     fill_wal(dir);
-    syncguard_grant grant = acquire(backend, "k", 30000);
+    syncguard_grant grant = sqlite_data_acquire(backend, "k", 30000);
     assert_int_equal(checkpoints, 1);
     fill_wal(dir);
     syncguard_error err;
@@ -725,7 +731,7 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(layout),
+        TEST(sqlite_stored_rows_are_as_agreed),
         TEST(a_lock_of_another_boot_is_dead),
         TEST(counters_at_their_limits),
         TEST(an_unreadable_expiry_is_internal_everywhere),
@@ -738,7 +744,7 @@ int main(int argc, char **argv)
         TEST(a_damaged_record_does_not_stop_other_renewals),
         TEST(a_grant_that_is_taken_back_wakes_a_waiter),
         TEST(a_release_is_published_before_its_checkpoint),
-        TEST(listing),
+        TEST(sqlite_list_leaves_dead_locks_out),
         TEST(findings_for_doctor),
         TEST(long_keys_and_two_handles),
     };

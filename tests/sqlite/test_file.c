@@ -35,7 +35,7 @@ static mode_t mode_of(const char *path)
     return about.st_mode & 07777;
 }
 
-static bool exists(const char *path)
+static bool sqlite_file_exists(const char *path)
 {
     struct stat about;
     return lstat(path, &about) == 0;
@@ -113,7 +113,7 @@ static void shared_with_a_group_under_any_umask(void **state)
     options.mode = 0666;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
-    assert_false(exists(dir->file));
+    assert_false(sqlite_file_exists(dir->file));
 }
 
 static void chmod_all(const char *file, mode_t mode)
@@ -160,7 +160,7 @@ static void only_the_last_folder_is_made(void **state)
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(path, &err), &err);
     assert_non_null(strstr(err.message, beside(dir, "a", missing)));
     assert_string_equal(err.native, "ENOENT");
-    assert_false(exists(missing));
+    assert_false(sqlite_file_exists(missing));
 }
 
 static void relative_and_odd_names_are_plain_files(void **state)
@@ -173,7 +173,7 @@ static void relative_and_odd_names_are_plain_files(void **state)
     static const char *const names[] = {":memory:", "file:x?mode=memory", "a b%c.db", "sub/x.db"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         use_once(names[i]);
-        assert_true(exists(beside(dir, names[i], path)));
+        assert_true(sqlite_file_exists(beside(dir, names[i], path)));
     }
     assert_int_equal(chdir(before), 0);
 }
@@ -201,7 +201,7 @@ static void bad_paths_are_refused(void **state)
     assert_non_null(strstr(err.message, path));
     assert_int_equal(symlink("nowhere.db", beside(dir, "dangling", path)), 0);
     assert_int_not_equal(try_open(path, &err), SYNCGUARD_OK);
-    assert_false(exists(beside(dir, "nowhere.db", path)));
+    assert_false(sqlite_file_exists(beside(dir, "nowhere.db", path)));
 }
 
 /* The answer of a worker that opens the database on a read-only file system; prepare: shell
@@ -242,7 +242,7 @@ static void read_only_file_systems_are_named(void **state)
         fail_msg("with a database: %s", line);
 }
 
-static void links(void **state)
+static void only_symbolic_links_are_accepted(void **state)
 {
     const test_dir *dir = *state;
     char path[PATH_BYTES];
@@ -255,8 +255,8 @@ static void links(void **state)
     assert_int_equal(symlink(dir->file, beside(dir, "link.db", path)), 0);
     syncguard_backend *other = open_file(path);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err), &err);
-    assert_false(exists(beside(dir, "link.db-wal", path)));
-    assert_false(exists(beside(dir, "link.db-wake", path)));
+    assert_false(sqlite_file_exists(beside(dir, "link.db-wal", path)));
+    assert_false(sqlite_file_exists(beside(dir, "link.db-wake", path)));
     syncguard_close(other);
     syncguard_close(backend);
 
@@ -281,7 +281,7 @@ static void network_file_systems_are_refused(void **state)
         pretended_type = 0;
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
         assert_non_null(strstr(err.message, dir->path));
-        assert_false(exists(dir->file));
+        assert_false(sqlite_file_exists(dir->file));
     }
     use_once(dir->file);
     pretended_type = 0x6969;
@@ -291,7 +291,8 @@ static void network_file_systems_are_refused(void **state)
 }
 
 /* Opening must fail, name the file, and leave it and its folder as they were. */
-static void refuse(const test_dir *dir, const char *name, syncguard_status expected)
+static void sqlite_file_expect_refusal(const test_dir *dir, const char *name,
+                                       syncguard_status expected)
 {
     char path[PATH_BYTES];
     syncguard_error err;
@@ -306,7 +307,8 @@ static void refuse(const test_dir *dir, const char *name, syncguard_status expec
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char other[64];
         snprintf(other, sizeof other, "%s%s", name, suffixes[i]);
-        if (expected == SYNCGUARD_E_INVALID_ARGUMENT && exists(beside(dir, other, beside_it)))
+        if (expected == SYNCGUARD_E_INVALID_ARGUMENT &&
+            sqlite_file_exists(beside(dir, other, beside_it)))
             fail_msg("%s was made", other);
     }
 }
@@ -320,14 +322,14 @@ static void foreign_files_are_left_untouched(void **state)
     write_file(beside(dir, "one-byte", path), "x", 1);
     write_file(beside(dir, "text", path), bytes, 90);
     write_file(beside(dir, "long-text", path), bytes, sizeof bytes);
-    refuse(dir, "one-byte", SYNCGUARD_E_INVALID_ARGUMENT);
-    refuse(dir, "text", SYNCGUARD_E_INVALID_ARGUMENT);
-    refuse(dir, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
+    sqlite_file_expect_refusal(dir, "one-byte", SYNCGUARD_E_INVALID_ARGUMENT);
+    sqlite_file_expect_refusal(dir, "text", SYNCGUARD_E_INVALID_ARGUMENT);
+    sqlite_file_expect_refusal(dir, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
 
     /* Somebody else's database, in either journal mode. */
     write_file(beside(dir, "other.db", path), "", 0);
     sql(path, "CREATE TABLE t(x)", NULL, 0);
-    refuse(dir, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
+    sqlite_file_expect_refusal(dir, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
     write_file(beside(dir, "wal.db", path), "", 0);
     sql(path, "CREATE TABLE t(x)", NULL, 0);
     sql(path, "PRAGMA journal_mode=WAL", NULL, 0);
@@ -378,13 +380,13 @@ static void damaged_files(void **state)
     char path[PATH_BYTES];
     /* Cut off: noticed when it is opened. */
     write_file(beside(dir, "cut.db", path), bytes, 2048);
-    refuse(dir, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    sqlite_file_expect_refusal(dir, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
     /* The list of tables is garbage. */
     unsigned char copy[65536];
     memcpy(copy, bytes, length);
     memset(copy + 100, 0xa5, 1900);
     write_file(beside(dir, "schema.db", path), copy, length);
-    refuse(dir, "schema.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    sqlite_file_expect_refusal(dir, "schema.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
     /* The tables themselves: noticed by the first operation, nothing granted. */
     memcpy(copy, bytes, length);
     memset(copy + 2048, 0xa5, length - 2048);
@@ -402,7 +404,7 @@ static void damaged_files(void **state)
 }
 
 /* Without rights: as another user when the tests run as root. */
-static void permissions(void **state)
+static void missing_permissions_are_named(void **state)
 {
     const test_dir *dir = *state;
     char url[PATH_BYTES];
@@ -456,7 +458,7 @@ static void assert_intact(const test_dir *dir, const char *held_id)
     syncguard_close(backend);
 }
 
-static void hold(const char *file, char id[SYNCGUARD_LOCK_ID_SIZE])
+static void sqlite_file_hold(const char *file, char id[SYNCGUARD_LOCK_ID_SIZE])
 {
     syncguard_grant grant;
     syncguard_error err;
@@ -472,7 +474,7 @@ static void a_limit_on_file_size_loses_nothing(void **state)
     const test_dir *dir = *state;
     char id[SYNCGUARD_LOCK_ID_SIZE];
     char line[400];
-    hold(dir->file, id);
+    sqlite_file_hold(dir->file, id);
     /* The WAL cannot grow beyond what it has. */
     int code = run_worker(line, sizeof line, "limit", "40000", "grants", dir->url, "20", NULL);
     assert_int_equal(code, 0);
@@ -505,7 +507,7 @@ static void a_full_disk_loses_nothing(void **state)
     test_dir small = {0};
     snprintf(small.file, sizeof small.file, "%.300s/locks.db", folder);
     char id[SYNCGUARD_LOCK_ID_SIZE];
-    hold(small.file, id);
+    sqlite_file_hold(small.file, id);
     char filler[PATH_BYTES];
     snprintf(filler, sizeof filler, "%.300s/filler", folder);
     int fd = open(filler, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -624,7 +626,7 @@ static void url_options(void **state)
         assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 2);
         if (strncmp(line, "InvalidArgument", 15) != 0)
             fail_msg("%s: %s", bad[i], line);
-        assert_false(exists(dir->file));
+        assert_false(sqlite_file_exists(dir->file));
     }
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         char line[400];
@@ -647,13 +649,13 @@ int main(int argc, char **argv)
         TEST(relative_and_odd_names_are_plain_files),
         TEST(bad_paths_are_refused),
         TEST(read_only_file_systems_are_named),
-        TEST(links),
+        TEST(only_symbolic_links_are_accepted),
         TEST(network_file_systems_are_refused),
         TEST(foreign_files_are_left_untouched),
         TEST(a_newer_layout_is_refused),
         TEST(an_empty_file_becomes_a_store),
         TEST(damaged_files),
-        TEST(permissions),
+        TEST(missing_permissions_are_named),
         TEST(a_limit_on_file_size_loses_nothing),
         TEST(a_full_disk_loses_nothing),
         TEST(a_tiny_file_system_stays_usable),

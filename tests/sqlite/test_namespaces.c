@@ -23,7 +23,7 @@ static void skip_unless_permitted(int code)
     }
 }
 
-static void pause_ms(long ms)
+static void namespaces_pause_ms(long ms)
 {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&time, NULL);
@@ -98,7 +98,7 @@ static void every_view_sees_it_expire(void **state)
     for (int holder = 0; holder < VIEWS; holder++) {
         if (run_in(&views[holder], line, sizeof line, "acquire", dir->url, "1000") != 0)
             fail_msg("%s: %s", views[holder].name, line);
-        pause_ms(2100);
+        namespaces_pause_ms(2100);
         int other = (holder + 1) % VIEWS;
         int code = run_in(&views[other], line, sizeof line, "try", dir->url, "30000");
         if (code != 0)
@@ -107,7 +107,7 @@ static void every_view_sees_it_expire(void **state)
     }
 }
 
-static bool held(syncguard_backend *backend)
+static bool namespaces_key_is_locked(syncguard_backend *backend)
 {
     bool locked = false;
     syncguard_error err;
@@ -124,13 +124,13 @@ static void the_clock_decides_about_rows_without_a_boot_id(void **state)
     syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = ''", NULL, 0);
-    assert_true(held(backend));
+    assert_true(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = boot_set_ms + 5000", NULL, 0);
-    assert_false(held(backend));
+    assert_false(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = 0", NULL, 0);
-    assert_true(held(backend));
+    assert_true(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
-    assert_false(held(backend));
+    assert_false(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = 'then'", NULL, 0);
     bool locked = false;
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
@@ -289,7 +289,7 @@ static void files_of_the_first_layout_are_upgraded(void **state)
     sql(dir->file, "PRAGMA user_version=1", NULL, 0);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     backend = open_file(dir->file);
-    assert_true(held(backend));
+    assert_true(namespaces_key_is_locked(backend));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
     assert_string_equal(grant.fence, "000000000000002");

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void pause_ms(long ms)
+static void sqlite_processes_pause_ms(long ms)
 {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&time, NULL);
@@ -87,7 +87,7 @@ static unsigned wal_salt(const char *wal)
         if (file != NULL)
             fclose(file);
         if (got < sizeof header)
-            pause_ms(10);
+            sqlite_processes_pause_ms(10);
     }
     assert_int_equal(got, sizeof header);
     return (unsigned)header[16] << 24 | (unsigned)header[17] << 16 | (unsigned)header[18] << 8 |
@@ -113,7 +113,7 @@ static void the_wal_starts_anew_under_load(void **state)
     unsigned last = wal_salt(wal), starts = 0;
     int64_t end = now_us() + 60 * 1000 * 1000;
     while (starts < STARTS && now_us() < end) {
-        pause_ms(100);
+        sqlite_processes_pause_ms(100);
         unsigned now = wal_salt(wal);
         starts += now != last;
         last = now;
@@ -165,7 +165,7 @@ static void killed_in_the_middle_no_fence_is_lost(void **state)
         char line[64];
         child worker = start_worker("fences", dir->url, "k", NULL);
         assert_non_null(fgets(line, sizeof line, worker.out));
-        pause_ms(rand() % 12);
+        sqlite_processes_pause_ms(rand() % 12);
         assert_int_equal(kill(worker.pid, SIGKILL), 0);
         do {
             if (strlen(line) == SYNCGUARD_FENCE_DIGITS + 1) {
@@ -196,10 +196,10 @@ typedef struct trigger {
     int64_t at_us;
 } trigger;
 
-static void *trigger_later(void *argument)
+static void *sqlite_processes_trigger_later(void *argument)
 {
     trigger *self = argument;
-    pause_ms(100);
+    sqlite_processes_pause_ms(100);
     self->at_us = now_us();
     syncguard_abort_trigger(self->abort_object);
     return NULL;
@@ -244,7 +244,7 @@ static void busy_honours_deadline_and_abort(void **state)
     call.timeout_ms = 10000;
     call.abort_object = later.abort_object;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, trigger_later, &later), 0);
+    assert_int_equal(pthread_create(&thread, NULL, sqlite_processes_trigger_later, &later), 0);
     assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(backend, "k", 30000, &call, &grant, &err),
                   &err);
     int64_t end = now_us();
@@ -314,7 +314,7 @@ static void a_locked_folder_is_waited_for(void **state)
 
 /* ---- wake-up ---- */
 
-static int by_size(const void *a, const void *b)
+static int sqlite_processes_compare_int64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a;
     int64_t y = *(const int64_t *)b;
@@ -336,7 +336,7 @@ static void a_release_wakes_another_process(void **state)
         child waiter = start_worker("wait", dir->url, "k", NULL);
         assert_non_null(fgets(line, sizeof line, waiter.out));
         assert_string_equal(line, "waiting\n");
-        pause_ms(20);
+        sqlite_processes_pause_ms(20);
         int64_t released = now_us();
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
         do {
@@ -345,7 +345,7 @@ static void a_release_wakes_another_process(void **state)
         times[round] = strtoll(line, NULL, 10) - released;
         assert_int_equal(end_worker(&waiter), 0);
     }
-    qsort(times, ROUNDS, sizeof times[0], by_size);
+    qsort(times, ROUNDS, sizeof times[0], sqlite_processes_compare_int64);
     print_message("hand-over: median %lld us, longest %lld us\n", (long long)times[ROUNDS / 2],
                   (long long)times[ROUNDS - 1]);
     /* Its pauses are 5 s: anything below one says that it was woken. */
@@ -373,7 +373,7 @@ static void waiters_of_many_keys_are_all_woken(void **state)
     }
     for (int i = 0; i < KEYS; i++)
         assert_non_null(fgets(line, sizeof line, waiters[i].out));
-    pause_ms(20);
+    sqlite_processes_pause_ms(20);
     int64_t begin = now_us();
     for (int i = 0; i < KEYS; i++)
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
@@ -411,7 +411,7 @@ static void no_wake_up_is_lost_in_thousands(void **state)
 /* ---- fork ---- */
 
 /* 0 if the child is refused in every way and leaves without harm. */
-static int use_in_child(const test_dir *dir, syncguard_backend *backend)
+static int sqlite_processes_use_in_child(const test_dir *dir, syncguard_backend *backend)
 {
     syncguard_error err;
     syncguard_grant grant;
@@ -448,7 +448,7 @@ static void a_forked_child_is_refused(void **state)
     if (pid == 0) {
         alarm(20);
         syncguard_lock_dispose(lock); /* as a scope's end would */
-        _exit(use_in_child(dir, backend));
+        _exit(sqlite_processes_use_in_child(dir, backend));
     }
     int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -502,7 +502,7 @@ static void steps_of_the_wall_clock_change_nothing(void **state)
     assert_true(held_at(dir, "-1h"));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
-    pause_ms(1300);
+    sqlite_processes_pause_ms(1300);
     assert_false(held_at(dir, "-1h")); /* not prolonged */
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
     syncguard_close(backend);

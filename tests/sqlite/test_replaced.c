@@ -16,20 +16,20 @@
 /* Long enough for the second after which a lost file is opened again, on a slow machine. */
 #define SOON_US 20000000
 
-static void pause_ms(long ms)
+static void replaced_pause_ms(long ms)
 {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&time, NULL);
 }
 
-static void shell(const test_dir *dir, const char *commands)
+static void replaced_shell_run(const test_dir *dir, const char *commands)
 {
     char line[2 * PATH_BYTES];
     snprintf(line, sizeof line, "cd '%s' && %s", dir->path, commands);
     assert_int_equal(system(line), 0);
 }
 
-static syncguard_grant acquire(syncguard_backend *backend, const char *key)
+static syncguard_grant replaced_acquire(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
     syncguard_error err;
@@ -37,17 +37,17 @@ static syncguard_grant acquire(syncguard_backend *backend, const char *key)
     return grant;
 }
 
-static child start_waiter(const test_dir *dir)
+static child replaced_waiter_start(const test_dir *dir)
 {
     char line[64];
     child waiter = start_worker("wait", dir->url, "k", NULL);
     assert_non_null(fgets(line, sizeof line, waiter.out));
     assert_string_equal(line, "waiting\n");
-    pause_ms(100);
+    replaced_pause_ms(100);
     return waiter;
 }
 
-static void end_waiter(child *waiter)
+static void replaced_waiter_end(child *waiter)
 {
     char line[400] = "";
     int64_t begin = now_us();
@@ -61,7 +61,7 @@ static void end_waiter(child *waiter)
 }
 
 /* Connections that telemetry has counted as replaced. */
-static long reconnects(const syncguard_backend *backend)
+static long sqlite_reconnects_total(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
@@ -79,16 +79,17 @@ static void a_new_file_is_a_reconnect(void **state)
     syncguard_error err;
     assert_status(SYNCGUARD_OK,
                   syncguard_telemetry_wrap(open_file(dir->file), NULL, &counted, &err), &err);
-    (void)acquire(counted, "k");
-    assert_int_equal(reconnects(counted), 0);
-    shell(dir, "rm locks.db*");
-    for (int i = 0; i < 2000 && reconnects(counted) == 0; i++) { /* it checks now and then */
+    (void)replaced_acquire(counted, "k");
+    assert_int_equal(sqlite_reconnects_total(counted), 0);
+    replaced_shell_run(dir, "rm locks.db*");
+    for (int i = 0; i < 2000 && sqlite_reconnects_total(counted) == 0;
+         i++) { /* it checks now and then */
         bool locked = false;
         assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err), &err);
-        pause_ms(10);
+        replaced_pause_ms(10);
     }
-    assert_int_equal(reconnects(counted), 1);
-    (void)acquire(counted, "k");
+    assert_int_equal(sqlite_reconnects_total(counted), 1);
+    (void)replaced_acquire(counted, "k");
     syncguard_close(counted);
 }
 
@@ -99,7 +100,7 @@ typedef struct log_user {
     int failed; /* calls of the other threads */
 } log_user;
 
-static void *use_handle(void *context)
+static void *replaced_handle_use(void *context)
 {
     log_user *user = context;
     bool locked = false;
@@ -115,7 +116,7 @@ static void use_elsewhere(void *context, syncguard_log_level level, const char *
     (void)message;
     user->lines++;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, use_handle, user), 0);
+    assert_int_equal(pthread_create(&thread, NULL, replaced_handle_use, user), 0);
     pthread_join(thread, NULL);
 }
 
@@ -130,13 +131,13 @@ static void the_log_callback_holds_up_nobody(void **state)
     options.log_context = &user;
     syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &user.backend, &err), &err);
-    (void)acquire(user.backend, "k");
-    shell(dir, "rm locks.db*");
+    (void)replaced_acquire(user.backend, "k");
+    replaced_shell_run(dir, "rm locks.db*");
     for (int i = 0; i < 2000 && user.lines < 2; i++) { /* it checks now and then */
         bool locked = false;
         assert_status(SYNCGUARD_OK, syncguard_is_locked(user.backend, "k", NULL, &locked, &err),
                       &err);
-        pause_ms(10);
+        replaced_pause_ms(10);
     }
     assert_int_equal(user.lines, 2); /* replaced, and reconnected */
     assert_int_equal(user.failed, 0);
@@ -157,26 +158,26 @@ static void a_waiter_goes_on_with_the_new_file(void **state)
         char line[400];
         char url[PATH_BYTES];
         syncguard_backend *backend = open_file(dir->file);
-        syncguard_grant held = acquire(backend, "k");
+        syncguard_grant held = replaced_acquire(backend, "k");
         snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
         assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
-        child waiter = start_waiter(dir);
-        shell(dir, ways[i]);
+        child waiter = replaced_waiter_start(dir);
+        replaced_shell_run(dir, ways[i]);
         print_message("%s\n", ways[i]);
-        end_waiter(&waiter);
+        replaced_waiter_end(&waiter);
         syncguard_error err;
         /* The holder learns of it. */
         assert_status(SYNCGUARD_ABSENT,
                       syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err), &err);
         assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, held.lock_id, NULL, &err), &err);
-        (void)acquire(backend, "k");
+        (void)replaced_acquire(backend, "k");
         assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "k", NULL), 1);
         syncguard_close(backend);
-        shell(dir, "rm -f *.db*");
+        replaced_shell_run(dir, "rm -f *.db*");
     }
 }
 
-static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+static void replaced_on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
     (void)reason;
@@ -190,15 +191,15 @@ static void a_holder_learns_of_the_loss(void **state)
     syncguard_backend *backend = open_file(dir->file);
     options.ttl_ms = 3000;
     options.auto_extend = true;
-    options.on_lost = note_loss;
+    options.on_lost = replaced_on_lost;
     atomic_bool lost = false;
     options.on_lost_context = &lost;
     syncguard_error err;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err), &err);
-    shell(dir, "rm locks.db*");
+    replaced_shell_run(dir, "rm locks.db*");
     for (int i = 0; i < 200 && !atomic_load(&lost); i++)
-        pause_ms(50);
+        replaced_pause_ms(50);
     assert_true(atomic_load(&lost));
     assert_false(syncguard_lock_held(lock));
     syncguard_lock_dispose(lock);
@@ -211,11 +212,11 @@ static void files_beside_the_database_are_noticed(void **state)
     const test_dir *dir = *state;
     char line[400];
     syncguard_backend *backend = open_file(dir->file);
-    syncguard_grant held = acquire(backend, "before");
+    syncguard_grant held = replaced_acquire(backend, "before");
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    shell(dir, "rm locks.db-wal locks.db-shm");
+    replaced_shell_run(dir, "rm locks.db-wal locks.db-shm");
     assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
-    pause_ms(20);
+    replaced_pause_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
@@ -233,18 +234,18 @@ static void a_replaced_wake_file_loses_no_release(void **state)
     syncguard_error err;
     for (int i = 0; i < 3; i++) {
         syncguard_backend *backend = open_file(dir->file);
-        syncguard_grant held = acquire(backend, "k");
-        child waiter = start_waiter(dir);
-        shell(dir, i == 0   ? "rm locks.db-wake"
-                   : i == 1 ? "mv locks.db-wake away"
-                            : "cp locks.db-wake other && mv other locks.db-wake");
+        syncguard_grant held = replaced_acquire(backend, "k");
+        child waiter = replaced_waiter_start(dir);
+        replaced_shell_run(dir, i == 0   ? "rm locks.db-wake"
+                                : i == 1 ? "mv locks.db-wake away"
+                                         : "cp locks.db-wake other && mv other locks.db-wake");
         /* Whoever opens the store now has another file. */
         assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
-        pause_ms(200);
+        replaced_pause_ms(200);
         syncguard_backend *other = open_file(dir->file);
         assert_status(SYNCGUARD_OK, syncguard_release(other, held.lock_id, NULL, &err), &err);
         int64_t begin = now_us();
-        end_waiter(&waiter);
+        replaced_waiter_end(&waiter);
         assert_true(now_us() - begin < 2000000); /* its pauses are 5 s */
         syncguard_close(other);
         syncguard_close(backend);
@@ -258,19 +259,19 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
     char line[400];
     char url[PATH_BYTES];
     syncguard_backend *backend = open_file(dir->file);
-    (void)acquire(backend, "k");
+    (void)replaced_acquire(backend, "k");
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
-    shell(dir, "mv new.db locks.db");
-    pause_ms(20);
+    replaced_shell_run(dir, "mv new.db locks.db");
+    replaced_pause_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
     assert_non_null(strstr(err.message, "-wal"));
     assert_non_null(strstr(err.message, dir->file));
-    shell(dir, "rm locks.db-*");
-    (void)acquire(backend, "k");
+    replaced_shell_run(dir, "rm locks.db-*");
+    (void)replaced_acquire(backend, "k");
     syncguard_close(backend);
 }
 
@@ -283,18 +284,18 @@ static void a_failed_reopening_is_repeated(void **state)
     close(lowest);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     syncguard_backend *backend = open_file(dir->file);
-    (void)acquire(backend, "k");
+    (void)replaced_acquire(backend, "k");
     char url[PATH_BYTES];
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     char line[400];
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
-    shell(dir, "mv new.db locks.db");
-    pause_ms(20);
+    replaced_shell_run(dir, "mv new.db locks.db");
+    replaced_pause_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
-    shell(dir, "rm locks.db-*");
+    replaced_shell_run(dir, "rm locks.db-*");
     for (int more = 1; more < 9; more++) {
         struct rlimit few = {(rlim_t)(lowest + more), before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -303,7 +304,7 @@ static void a_failed_reopening_is_repeated(void **state)
         if (status != SYNCGUARD_OK)
             assert_null(strstr(err.message, "-wal and -shm"));
     }
-    (void)acquire(backend, "k");
+    (void)replaced_acquire(backend, "k");
     syncguard_close(backend);
 }
 
@@ -315,9 +316,9 @@ static void reused_inode_numbers_do_not_matter(void **state)
     syncguard_backend *backend = open_file(dir->file);
     call.timeout_ms = 100;
     for (int i = 0; i < 6; i++) {
-        (void)acquire(backend, "k");
-        shell(dir, "rm locks.db");
-        pause_ms(20);
+        (void)replaced_acquire(backend, "k");
+        replaced_shell_run(dir, "rm locks.db");
+        replaced_pause_ms(20);
         syncguard_grant grant;
         syncguard_error err;
         /* Noticed, and closed; another process creates the new files. */
@@ -337,9 +338,9 @@ static void two_handles_of_a_process_reopen_together(void **state)
     call.timeout_ms = 3000;
     syncguard_backend *one = open_file(dir->file);
     syncguard_backend *two = open_file(dir->file);
-    (void)acquire(one, "k");
-    shell(dir, "rm locks.db");
-    pause_ms(20);
+    (void)replaced_acquire(one, "k");
+    replaced_shell_run(dir, "rm locks.db");
+    replaced_pause_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -348,7 +349,7 @@ static void two_handles_of_a_process_reopen_together(void **state)
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(two, "k", &call, &locked, &err), &err);
     assert_false(locked);
-    (void)acquire(one, "k");
+    (void)replaced_acquire(one, "k");
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, "k", 1000, &call, &grant, &err), &err);
     syncguard_close(one);
     syncguard_close(two);

@@ -21,7 +21,7 @@ static void need_root(void)
     }
 }
 
-static void refused(const char *path, const char *reason)
+static void trust_expect_refusal(const char *path, const char *reason)
 {
     syncguard_error err;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
@@ -29,7 +29,7 @@ static void refused(const char *path, const char *reason)
         fail_msg("%s: %s", path, err.message);
 }
 
-static void use(const char *path)
+static void trust_store_use(const char *path)
 {
     syncguard_error err;
     syncguard_grant grant;
@@ -66,22 +66,22 @@ static void planted_links_are_refused(void **state)
     uint64_t sum = file_sum(victim);
     for (int made = 0; made < 2; made++) {
         if (made != 0)
-            use(dir->file);
+            trust_store_use(dir->file);
         for (size_t i = 0; i < 4; i++) {
             snprintf(planted, sizeof planted, "%s%s", dir->file, suffixes[i]);
             (void)unlink(planted);
             if (made == 0) /* else what is there would be removed as a leftover */
                 write_file(dir->file, "", 0);
             assert_int_equal(link(victim, planted), 0);
-            refused(dir->file, planted);
+            trust_expect_refusal(dir->file, planted);
             assert_untouched(victim, sum);
             assert_int_equal(unlink(planted), 0);
             assert_int_equal(symlink(victim, planted), 0);
-            refused(dir->file, planted);
+            trust_expect_refusal(dir->file, planted);
             assert_untouched(victim, sum);
             assert_int_equal(unlink(planted), 0);
         }
-        use(dir->file);
+        trust_store_use(dir->file);
         (void)unlink(dir->file);
     }
     /* Names without a database are leftovers: they are removed, not written to. */
@@ -90,7 +90,7 @@ static void planted_links_are_refused(void **state)
         (void)unlink(planted);
         assert_int_equal(link(victim, planted), 0);
     }
-    use(dir->file);
+    trust_store_use(dir->file);
     assert_untouched(victim, sum);
 }
 
@@ -105,22 +105,22 @@ static void root_stays_out_of_the_folders_of_others(void **state)
     assert_int_equal(mkdir(beside(dir, "theirs", folder), 0700), 0);
     char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/locks.db", folder);
-    use(file);
+    trust_store_use(file);
     assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
     char planted[PATH_BYTES + 48];
     for (size_t i = 0; i < 4; i++) {
         snprintf(planted, sizeof planted, "%s%s", file, suffixes[i]);
         (void)unlink(planted);
         assert_int_equal(link(victim, planted), 0);
     }
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
     assert_untouched(victim, sum);
     /* Nor below one: its owner can put another folder in the place of ours. */
     snprintf(planted, sizeof planted, "%s/below", folder);
     assert_int_equal(mkdir(planted, 0700), 0);
     snprintf(file, sizeof file, "%s/below/locks.db", folder);
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
 }
 
 /* If set, this folder takes the place of the next one that is created. */
@@ -167,7 +167,7 @@ static void only_a_folder_of_ours_that_is_new_is_shared(void **state)
     assert_int_equal(about.st_mode & 07777, 0700);
 }
 
-static void make_link(const char *target, const char *path, uid_t owner)
+static void trust_link_make(const char *target, const char *path, uid_t owner)
 {
     (void)unlink(path);
     assert_int_equal(symlink(target, path), 0);
@@ -190,35 +190,35 @@ static void links_of_others_are_not_followed(void **state)
     snprintf(link, sizeof link, "%s/ln", theirs);
     char file[PATH_BYTES + 48];
     snprintf(file, sizeof file, "%s/locks.db", link);
-    make_link(own, link, NOBODY);
-    refused(file, "another user");
-    make_link(own, link, 0);
-    refused(file, "another user");
+    trust_link_make(own, link, NOBODY);
+    trust_expect_refusal(file, "another user");
+    trust_link_make(own, link, 0);
+    trust_expect_refusal(file, "another user");
     snprintf(file, sizeof file, "%s/missing/locks.db", link);
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
     snprintf(file, sizeof file, "%s/../own/locks.db", theirs);
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
     char open[PATH_BYTES];
     /* In a folder like /tmp, for root and for everybody else. */
     assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
     assert_int_equal(chmod(open, 01777), 0);
     snprintf(link, sizeof link, "%s/ln", open);
     snprintf(file, sizeof file, "%s/locks.db", link);
-    make_link(own, link, NOBODY);
-    refused(file, "a link of another user");
-    make_link(own, link, 0);
-    use(file);
+    trust_link_make(own, link, NOBODY);
+    trust_expect_refusal(file, "a link of another user");
+    trust_link_make(own, link, 0);
+    trust_store_use(file);
     assert_int_equal(chown(own, 65533, 65533), 0);
     char url[PATH_BYTES + 64];
     snprintf(url, sizeof url, "sqlite:%s/ln/theirs.db", open);
     char line[600];
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 0);
-    make_link(own, link, NOBODY);
+    trust_link_make(own, link, NOBODY);
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 2);
     if (strstr(line, "InvalidArgument") == NULL || strstr(line, "a link of another user") == NULL)
         fail_msg("%s", line);
     /* A link of one's own, relative, to the file itself. */
-    make_link("../own/theirs.db", link, 65533);
+    trust_link_make("../own/theirs.db", link, 65533);
     snprintf(url, sizeof url, "sqlite:%s/./ln", open);
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 1);
 }
@@ -248,7 +248,7 @@ int __wrap_lstat(const char *path, struct stat *about)
     if (result == 0 && relinked != NULL && strcmp(path, relinked) == 0) {
         relinked = NULL;
         assert_int_equal(rmdir(path), 0);
-        make_link(relinked_to, path, NOBODY);
+        trust_link_make(relinked_to, path, NOBODY);
     }
     if (result != 0 && slipped_in != NULL && strcmp(path, slipped_in) == 0) {
         slipped_in = NULL;
@@ -284,7 +284,7 @@ static void folders_that_become_links_are_not_followed(void **state)
             preempted = folder;
         }
         relinked = folder;
-        refused(file, folder);
+        trust_expect_refusal(file, folder);
         assert_null(relinked);
         assert_int_equal(rmdir(own), 0); /* empty */
         assert_int_equal(mkdir(own, 0700), 0);
@@ -313,8 +313,8 @@ static void files_that_appear_after_the_check_are_not_used(void **state)
     assert_int_equal(chmod(open, 01777), 0);
     char file[PATH_BYTES + 16];
     snprintf(file, sizeof file, "%s/locks.db", open);
-    use(file);
-    use(file);
+    trust_store_use(file);
+    trust_store_use(file);
     assert_ours(file);
     char name[PATH_BYTES + 32];
     for (size_t i = 0; i < 4; i++) {
@@ -322,7 +322,7 @@ static void files_that_appear_after_the_check_are_not_used(void **state)
         snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
         assert_int_equal(unlink(name), 0);
         slipped_in = name;
-        use(file);
+        trust_store_use(file);
         slipped_in = NULL;
         assert_ours(file);
     }
@@ -334,9 +334,9 @@ static void files_that_appear_after_the_check_are_not_used(void **state)
         assert_int_equal(unlink(file), 0);
         snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
         slipped_in = name;
-        use(file);
+        trust_store_use(file);
         slipped_in = NULL;
-        use(file);
+        trust_store_use(file);
         assert_ours(file);
     }
 }
@@ -346,17 +346,17 @@ static void root_uses_only_files_of_its_own(void **state)
     const test_dir *dir = *state;
     char name[PATH_BYTES + 16];
     need_root();
-    use(dir->file);
+    trust_store_use(dir->file);
     for (size_t i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "%s%s", dir->file, i == 3 ? "" : suffixes[i]);
         assert_int_equal(chown(name, NOBODY, (gid_t)-1), 0);
-        refused(dir->file, name);
+        trust_expect_refusal(dir->file, name);
         struct stat about;
         assert_int_equal(stat(name, &about), 0);
         assert_int_equal(about.st_uid, NOBODY);
         assert_int_equal(chown(name, 0, (gid_t)-1), 0);
     }
-    use(dir->file);
+    trust_store_use(dir->file);
 }
 
 static void folders_that_everybody_may_write_to(void **state)
@@ -369,9 +369,9 @@ static void folders_that_everybody_may_write_to(void **state)
     snprintf(file, sizeof file, "%s/locks.db", folder);
     snprintf(url, sizeof url, "sqlite:%s", file);
     assert_int_equal(chmod(folder, 0777), 0);
-    refused(file, "everybody may write");
+    trust_expect_refusal(file, "everybody may write");
     assert_int_equal(chmod(folder, 01777), 0);
-    use(file);
+    trust_store_use(file);
     if (geteuid() != 0)
         return;
     /* Somebody else's files are theirs to write to, also where they can be reached. */
@@ -384,13 +384,13 @@ static void folders_that_everybody_may_write_to(void **state)
     snprintf(url, sizeof url, "sqlite:%s/theirs.db", folder);
     assert_int_equal(run_worker(line, sizeof line, "as", "65534", "try", url, "k", NULL), 0);
     snprintf(file, sizeof file, "%s/theirs.db", folder);
-    refused(file, "another user");
+    trust_expect_refusal(file, "another user");
     /* A group may share a folder, but not with root. */
     assert_int_equal(chown(folder, 0, NOBODY), 0);
     assert_int_equal(chmod(folder, 0770), 0);
     snprintf(url, sizeof url, "sqlite:%s/theirs.db", folder);
     assert_int_equal(run_worker(line, sizeof line, "as", "65534", "try", url, "other", NULL), 0);
-    refused(file, "others may write");
+    trust_expect_refusal(file, "others may write");
 }
 
 int main(int argc, char **argv)

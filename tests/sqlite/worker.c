@@ -42,19 +42,19 @@
 #include "syncguard.h"
 #include "syncguard/sqlite.h"
 
-static int fail(const char *what, syncguard_status status, const syncguard_error *err)
+static int sqlite_worker_fail(const char *what, syncguard_status status, const syncguard_error *err)
 {
     printf("%s: %s %s: %s\n", what, syncguard_status_name(status), err->native, err->message);
     fflush(stdout);
     return 3;
 }
 
-static int number(const char *text)
+static int sqlite_worker_number_parse(const char *text)
 {
     return (int)strtol(text, NULL, 10);
 }
 
-static int run_acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms)
+static int sqlite_worker_acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
     syncguard_error err;
@@ -64,12 +64,12 @@ static int run_acquire(syncguard_backend *backend, const char *key, int64_t ttl_
         return 1;
     }
     if (status != SYNCGUARD_OK)
-        return fail("acquire", status, &err);
+        return sqlite_worker_fail("acquire", status, &err);
     printf("%s %s\n", grant.fence, grant.lock_id);
     return 0;
 }
 
-static int run_pairs(syncguard_backend *backend, int pairs, int extends, const char *key)
+static int sqlite_worker_pairs(syncguard_backend *backend, int pairs, int extends, const char *key)
 {
     for (int i = 0; i < pairs; i++) {
         syncguard_grant grant;
@@ -80,12 +80,12 @@ static int run_pairs(syncguard_backend *backend, int pairs, int extends, const c
         if (status == SYNCGUARD_OK)
             status = syncguard_release(backend, grant.lock_id, NULL, &err);
         if (status != SYNCGUARD_OK)
-            return fail("pair", status, &err);
+            return sqlite_worker_fail("pair", status, &err);
     }
     return 0;
 }
 
-static int run_grants(syncguard_backend *backend, int count)
+static int sqlite_worker_grants(syncguard_backend *backend, int count)
 {
     for (int i = 0; i < count; i++) {
         syncguard_grant grant;
@@ -95,15 +95,15 @@ static int run_grants(syncguard_backend *backend, int count)
             printf("granted %s\n", grant.fence);
             status = syncguard_release(backend, grant.lock_id, NULL, &err);
             if (status != SYNCGUARD_OK)
-                return fail("release", status, &err);
+                return sqlite_worker_fail("release", status, &err);
         } else {
-            (void)fail("acquire", status, &err);
+            (void)sqlite_worker_fail("acquire", status, &err);
         }
     }
     return 0;
 }
 
-static int run_fences(syncguard_backend *backend, const char *key)
+static int sqlite_worker_fences(syncguard_backend *backend, const char *key)
 {
     for (;;) {
         syncguard_grant grant;
@@ -111,13 +111,13 @@ static int run_fences(syncguard_backend *backend, const char *key)
         char line[SYNCGUARD_FENCE_SIZE + 1];
         syncguard_status status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
         if (status != SYNCGUARD_OK)
-            return fail("acquire", status, &err);
+            return sqlite_worker_fail("acquire", status, &err);
         snprintf(line, sizeof line, "%s\n", grant.fence);
         if (write(1, line, strlen(line)) < 0)
             return 1;
         status = syncguard_release(backend, grant.lock_id, NULL, &err);
         if (status != SYNCGUARD_OK)
-            return fail("release", status, &err);
+            return sqlite_worker_fail("release", status, &err);
     }
 }
 
@@ -131,7 +131,7 @@ typedef struct counting {
 } counting;
 
 /* Reads the number, waits for nobody, writes it back plus one: only the lock protects it. */
-static long increment(const char *file)
+static long sqlite_worker_increment(const char *file)
 {
     char text[32] = "";
     int fd = open(file, O_RDWR | O_CLOEXEC);
@@ -145,7 +145,7 @@ static long increment(const char *file)
     return value;
 }
 
-static void note(const char *file, long value, const char *fence)
+static void sqlite_worker_log_append(const char *file, long value, const char *fence)
 {
     char path[512];
     char line[64];
@@ -175,14 +175,15 @@ static void *count_thread(void *argument)
         syncguard_status status =
             syncguard_lock_acquire(self->backend, self->key, &options, &lock, &err);
         if (status != SYNCGUARD_OK) {
-            self->result = fail("lock", status, &err);
+            self->result = sqlite_worker_fail("lock", status, &err);
             return NULL;
         }
-        note(self->file, increment(self->file), syncguard_lock_fence(lock));
+        sqlite_worker_log_append(self->file, sqlite_worker_increment(self->file),
+                                 syncguard_lock_fence(lock));
         status = syncguard_lock_release(lock, NULL, &err);
         syncguard_lock_dispose(lock);
         if (status != SYNCGUARD_OK) {
-            self->result = fail("release", status, &err);
+            self->result = sqlite_worker_fail("release", status, &err);
             return NULL;
         }
         if (self->relay)
@@ -191,15 +192,17 @@ static void *count_thread(void *argument)
     return NULL;
 }
 
-static int run_count(syncguard_backend *backend, char **arguments, bool relay)
+static int sqlite_worker_count(syncguard_backend *backend, char **arguments, bool relay)
 {
     enum { MOST = 64 };
     pthread_t threads[MOST];
     counting work[MOST];
-    int count = number(arguments[2]);
+    int count = sqlite_worker_number_parse(arguments[2]);
     int result = 0;
     for (int i = 0; i < count && i < MOST; i++) {
-        work[i] = (counting){backend, arguments[0], arguments[1], number(arguments[3]), relay, 0};
+        work[i] = (counting){backend,      arguments[0],
+                             arguments[1], sqlite_worker_number_parse(arguments[3]),
+                             relay,        0};
         if (pthread_create(&threads[i], NULL, count_thread, &work[i]) != 0)
             return 1;
     }
@@ -221,7 +224,7 @@ static void say_waiting(void *context, int attempts, int64_t waited_ms, int64_t 
     }
 }
 
-static int run_wait(syncguard_backend *backend, const char *key)
+static int sqlite_worker_wait(syncguard_backend *backend, const char *key)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
@@ -233,7 +236,7 @@ static int run_wait(syncguard_backend *backend, const char *key)
     syncguard_error err;
     syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, &err);
     if (status != SYNCGUARD_OK)
-        return fail("lock", status, &err);
+        return sqlite_worker_fail("lock", status, &err);
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     printf("%" PRId64 "\n", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
@@ -241,7 +244,7 @@ static int run_wait(syncguard_backend *backend, const char *key)
     return 0;
 }
 
-static int run_hold(const char *file)
+static int sqlite_worker_hold(const char *file)
 {
     sqlite3 *db = NULL;
     if (sqlite3_open_v2(file, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
@@ -273,26 +276,28 @@ static int with_store(const char *command, char **arguments)
         printf("Ok\n");
         result = 0;
     } else if (strcmp(command, "acquire") == 0) {
-        result = run_acquire(backend, arguments[1], number(arguments[2]));
+        result =
+            sqlite_worker_acquire(backend, arguments[1], sqlite_worker_number_parse(arguments[2]));
     } else if (strcmp(command, "try") == 0) {
-        result = run_acquire(backend, arguments[1], 30000);
+        result = sqlite_worker_acquire(backend, arguments[1], 30000);
     } else if (strcmp(command, "pairs") == 0) {
-        result = run_pairs(backend, number(arguments[1]), number(arguments[2]),
-                           arguments[3] == NULL ? "pair" : arguments[3]);
+        result = sqlite_worker_pairs(backend, sqlite_worker_number_parse(arguments[1]),
+                                     sqlite_worker_number_parse(arguments[2]),
+                                     arguments[3] == NULL ? "pair" : arguments[3]);
     } else if (strcmp(command, "grants") == 0) {
-        result = run_grants(backend, number(arguments[1]));
+        result = sqlite_worker_grants(backend, sqlite_worker_number_parse(arguments[1]));
     } else if (strcmp(command, "fences") == 0) {
-        result = run_fences(backend, arguments[1]);
+        result = sqlite_worker_fences(backend, arguments[1]);
     } else if (strcmp(command, "count") == 0 || strcmp(command, "relay") == 0) {
-        result = run_count(backend, arguments + 1, command[0] == 'r');
+        result = sqlite_worker_count(backend, arguments + 1, command[0] == 'r');
     } else if (strcmp(command, "wait") == 0) {
-        result = run_wait(backend, arguments[1]);
+        result = sqlite_worker_wait(backend, arguments[1]);
     }
     syncguard_close(backend);
     return result;
 }
 
-static bool become(uid_t user)
+static bool sqlite_worker_become(uid_t user)
 {
     /* Loads the module while it can still be reached: the build may lie in a private folder. */
     syncguard_backend *none = NULL;
@@ -321,7 +326,7 @@ static bool make_shifted_namespace(const char *seconds)
 }
 
 /* Runs the rest in a child, which is in the new namespace. */
-static int run_shifted(const char *seconds, char **rest)
+static int sqlite_worker_shifted(const char *seconds, char **rest)
 {
     int status = 0;
     if (!make_shifted_namespace(seconds))
@@ -337,25 +342,25 @@ static int run_shifted(const char *seconds, char **rest)
 }
 
 /* unsure: and then makes a namespace for its children, so that its own shift is unknown. */
-static int run_enter(bool unsure, const char *seconds, const char *url, const char *key)
+static int sqlite_worker_enter(bool unsure, const char *seconds, const char *url, const char *key)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
     syncguard_status status = syncguard_open(url, NULL, &backend, &err);
     if (status != SYNCGUARD_OK)
-        return fail("open", status, &err);
-    int result = run_acquire(backend, key, 60000);
+        return sqlite_worker_fail("open", status, &err);
+    int result = sqlite_worker_acquire(backend, key, 60000);
     if (result == 0 && !make_shifted_namespace(seconds))
         result = 77;
     if (result == 0) {
         int fd = open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
         bool entered =
             fd >= 0 && setns(fd, CLONE_NEWTIME) == 0 && (!unsure || unshare(CLONE_NEWTIME) == 0);
-        result = entered ? run_acquire(backend, key, 60000) : 77;
+        result = entered ? sqlite_worker_acquire(backend, key, 60000) : 77;
         close(fd);
     }
     if (unsure && result == 3) /* asking again makes it no surer */
-        result = run_acquire(backend, key, 60000);
+        result = sqlite_worker_acquire(backend, key, 60000);
     syncguard_close(backend);
     return result;
 }
@@ -372,8 +377,9 @@ int main(int argc, char **argv)
     static char buffer[1 << 16];
     (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
     while (argc > 3 && (strcmp(argv[1], "as") == 0 || strcmp(argv[1], "limit") == 0)) {
-        bool done =
-            argv[1][0] == 'a' ? become((uid_t)number(argv[2])) : limit_files(number(argv[2]));
+        bool done = argv[1][0] == 'a'
+                        ? sqlite_worker_become((uid_t)sqlite_worker_number_parse(argv[2]))
+                        : limit_files(sqlite_worker_number_parse(argv[2]));
         if (!done) {
             printf("%s: errno %d\n", argv[1], errno);
             return 4;
@@ -390,16 +396,16 @@ int main(int argc, char **argv)
     if (argc > 4 && strcmp(argv[1], "shift") == 0) {
         const char *seconds = argv[2];
         argv[2] = argv[0];
-        return run_shifted(seconds, argv + 2);
+        return sqlite_worker_shifted(seconds, argv + 2);
     }
     char *padded[8] = {0};
     for (int i = 0; i < 7 && i + 2 < argc; i++)
         padded[i] = argv[i + 2];
     int result = 64;
     if (argc >= 3 && strcmp(argv[1], "hold") == 0)
-        result = run_hold(argv[2]);
+        result = sqlite_worker_hold(argv[2]);
     else if (argc >= 5 && (strcmp(argv[1], "enter") == 0 || strcmp(argv[1], "stray") == 0))
-        result = run_enter(argv[1][0] == 's', argv[2], argv[3], argv[4]);
+        result = sqlite_worker_enter(argv[1][0] == 's', argv[2], argv[3], argv[4]);
     else if (argc >= 3 && strcmp(argv[1], "unentered") == 0)
         result = make_shifted_namespace("100") ? with_store("open", padded) : 77;
     else if (argc >= 3)

@@ -14,7 +14,7 @@
 extern const syncguard_module syncguard_module_firestore;
 
 /* Frees everything but the base and the struct itself. */
-static void free_parts(sg_firestore_backend *b)
+static void firestore_backend_fini(sg_firestore_backend *b)
 {
     /* In a forked child nothing may be sent on the parent's connections. */
     if (b->pid != getpid()) {
@@ -29,7 +29,7 @@ static void free_parts(sg_firestore_backend *b)
     sg_firestore_names_destroy(&b->names);
 }
 
-static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status firestore_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     sg_firestore_backend *b = (sg_firestore_backend *)backend;
     syncguard_status status = sg_firestore_pool_after_fork(&b->pool, err);
@@ -44,9 +44,9 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
     return status;
 }
 
-static void destroy(syncguard_backend *backend)
+static void firestore_destroy(syncguard_backend *backend)
 {
-    free_parts((sg_firestore_backend *)backend);
+    firestore_backend_fini((sg_firestore_backend *)backend);
     syncguard_backend_fini(backend);
     syncguard_free(backend);
 }
@@ -63,13 +63,14 @@ static const syncguard_backend_ops ops = {
     .undo = sg_firestore_undo,
     .cleanup = sg_firestore_cleanup,
     .diagnose = sg_firestore_diagnose,
-    .after_fork = after_fork,
-    .destroy = destroy,
+    .after_fork = firestore_after_fork,
+    .destroy = firestore_destroy,
 };
 
 /* Everything but the base; undone part by part on failure. */
-static syncguard_status init_parts(sg_firestore_backend *b, const sg_firestore_config *config,
-                                   syncguard_error *err)
+static syncguard_status firestore_backend_init(sg_firestore_backend *b,
+                                               const sg_firestore_config *config,
+                                               syncguard_error *err)
 {
     const syncguard_firestore_options *options = &config->options;
     syncguard_status status = sg_firestore_names_init(&b->names, options, config->base_url, err);
@@ -104,8 +105,8 @@ no_credentials:
     return status;
 }
 
-static syncguard_status create(const sg_firestore_config *config, syncguard_backend **out,
-                               syncguard_error *err)
+static syncguard_status firestore_backend_create(const sg_firestore_config *config,
+                                                 syncguard_backend **out, syncguard_error *err)
 {
     static const syncguard_capabilities capabilities = {
         .backend = "firestore",
@@ -118,11 +119,11 @@ static syncguard_status create(const sg_firestore_config *config, syncguard_back
     sg_firestore_backend *b = syncguard_calloc(1, sizeof *b);
     if (b == NULL)
         return syncguard_fail_memory(err);
-    syncguard_status status = init_parts(b, config, err);
+    syncguard_status status = firestore_backend_init(b, config, err);
     if (status == SYNCGUARD_OK) {
         status = syncguard_backend_init(&b->base, &ops, &capabilities, &config->common, err);
         if (status != SYNCGUARD_OK)
-            free_parts(b);
+            firestore_backend_fini(b);
     }
     if (status == SYNCGUARD_OK)
         *out = &b->base;
@@ -142,7 +143,7 @@ syncguard_status syncguard_firestore_open(const syncguard_firestore_options *fir
     *out = NULL;
     sg_firestore_config config;
     syncguard_status status = sg_firestore_config_read(&config, firestore_options, options, err);
-    return status == SYNCGUARD_OK ? create(&config, out, err) : status;
+    return status == SYNCGUARD_OK ? firestore_backend_create(&config, out, err) : status;
 }
 
 syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
@@ -166,8 +167,8 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
 
 /* ---- the module ---- */
 
-static syncguard_status module_open(const char *text, const syncguard_options *options,
-                                    syncguard_backend **out, syncguard_error *err)
+static syncguard_status firestore_open_url(const char *text, const syncguard_options *options,
+                                           syncguard_backend **out, syncguard_error *err)
 {
     syncguard_options common;
     syncguard_url *url = NULL;
@@ -189,7 +190,7 @@ SYNCGUARD_API const syncguard_module syncguard_module_firestore = {
     .abi = SYNCGUARD_ABI,
     .name = "firestore",
     .schemes = schemes,
-    .open = module_open,
+    .open = firestore_open_url,
     .setup = NULL,
 };
 

@@ -32,7 +32,7 @@ syncguard_status sg_firestore_cache_init(sg_firestore_cache *cache, syncguard_er
 }
 
 /* Without buckets too: a forked child may have had no memory for them. */
-static void free_entries(sg_firestore_cache *cache)
+static void firestore_cache_free_entries(sg_firestore_cache *cache)
 {
     for (size_t i = 0; cache->buckets != NULL && i < BUCKETS; i++) {
         sg_firestore_cache_entry *entry = cache->buckets[i];
@@ -48,7 +48,7 @@ static void free_entries(sg_firestore_cache *cache)
 
 void sg_firestore_cache_destroy(sg_firestore_cache *cache)
 {
-    free_entries(cache);
+    firestore_cache_free_entries(cache);
     pthread_mutex_destroy(&cache->mutex);
 }
 
@@ -57,14 +57,15 @@ syncguard_status sg_firestore_cache_after_fork(sg_firestore_cache *cache, syncgu
     /* If a thread held the mutex when the process forked, the table may be half changed: then it is
      * abandoned. */
     if (pthread_mutex_trylock(&cache->mutex) == 0) {
-        free_entries(cache);
+        firestore_cache_free_entries(cache);
         pthread_mutex_unlock(&cache->mutex);
     }
     return sg_firestore_cache_init(cache, err);
 }
 
 /* Lock ids are random: their first characters are a good hash. */
-static sg_firestore_cache_entry **bucket_of(const sg_firestore_cache *cache, const char *lock_id)
+static sg_firestore_cache_entry **firestore_cache_bucket(const sg_firestore_cache *cache,
+                                                         const char *lock_id)
 {
     uint64_t bits;
     memcpy(&bits, lock_id, sizeof bits);
@@ -72,9 +73,10 @@ static sg_firestore_cache_entry **bucket_of(const sg_firestore_cache *cache, con
     return &cache->buckets[(bits >> 32) & (BUCKETS - 1)];
 }
 
-static sg_firestore_cache_entry **find(const sg_firestore_cache *cache, const char *lock_id)
+static sg_firestore_cache_entry **firestore_cache_find(const sg_firestore_cache *cache,
+                                                       const char *lock_id)
 {
-    for (sg_firestore_cache_entry **at = bucket_of(cache, lock_id); *at != NULL;
+    for (sg_firestore_cache_entry **at = firestore_cache_bucket(cache, lock_id); *at != NULL;
          at = &(*at)->next) {
         if (memcmp((*at)->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
             return at;
@@ -82,7 +84,7 @@ static sg_firestore_cache_entry **find(const sg_firestore_cache *cache, const ch
     return NULL;
 }
 
-static void remove_at(sg_firestore_cache *cache, sg_firestore_cache_entry **at)
+static void firestore_cache_remove_at(sg_firestore_cache *cache, sg_firestore_cache_entry **at)
 {
     sg_firestore_cache_entry *entry = *at;
     *at = entry->next;
@@ -90,7 +92,7 @@ static void remove_at(sg_firestore_cache *cache, sg_firestore_cache_entry **at)
     cache->count--;
 }
 
-static void sweep(sg_firestore_cache *cache, int64_t now_ms)
+static void firestore_cache_sweep(sg_firestore_cache *cache, int64_t now_ms)
 {
     for (int i = 0; i < 2; i++) {
         sg_firestore_cache_entry **at = &cache->buckets[cache->next_swept];
@@ -98,15 +100,15 @@ static void sweep(sg_firestore_cache *cache, int64_t now_ms)
             if (syncguard_is_live((*at)->expires_at_ms, now_ms))
                 at = &(*at)->next;
             else
-                remove_at(cache, at);
+                firestore_cache_remove_at(cache, at);
         }
         cache->next_swept = (cache->next_swept + 1) % BUCKETS;
     }
 }
 
 /* NULL: full, or no memory. */
-static sg_firestore_cache_entry *add(sg_firestore_cache *cache, const char *lock_id,
-                                     const char *key, size_t key_length)
+static sg_firestore_cache_entry *firestore_cache_add(sg_firestore_cache *cache, const char *lock_id,
+                                                     const char *key, size_t key_length)
 {
     if (cache->count >= MAX_ENTRIES)
         return NULL;
@@ -117,7 +119,7 @@ static sg_firestore_cache_entry *add(sg_firestore_cache *cache, const char *lock
     memcpy(entry->key, key, key_length);
     entry->key[key_length] = '\0';
     entry->key_length = (uint16_t)key_length;
-    sg_firestore_cache_entry **bucket = bucket_of(cache, lock_id);
+    sg_firestore_cache_entry **bucket = firestore_cache_bucket(cache, lock_id);
     entry->next = *bucket;
     *bucket = entry;
     cache->count++;
@@ -132,10 +134,11 @@ void sg_firestore_cache_put(sg_firestore_cache *cache, const char *lock_id, cons
     if (time_size > SG_FIRESTORE_TIME_SIZE || key_length > SYNCGUARD_MAX_KEY_BYTES)
         return;
     pthread_mutex_lock(&cache->mutex);
-    sg_firestore_cache_entry **at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = firestore_cache_find(cache, lock_id);
     if (at == NULL)
-        sweep(cache, now_ms);
-    sg_firestore_cache_entry *entry = at != NULL ? *at : add(cache, lock_id, key, key_length);
+        firestore_cache_sweep(cache, now_ms);
+    sg_firestore_cache_entry *entry =
+        at != NULL ? *at : firestore_cache_add(cache, lock_id, key, key_length);
     if (entry != NULL) {
         memcpy(entry->update_time, update_time, time_size);
         entry->expires_at_ms = expires_at_ms;
@@ -147,7 +150,7 @@ bool sg_firestore_cache_get(sg_firestore_cache *cache, const char *lock_id,
                             sg_firestore_cached *cached)
 {
     pthread_mutex_lock(&cache->mutex);
-    sg_firestore_cache_entry **at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = firestore_cache_find(cache, lock_id);
     if (at != NULL) {
         const sg_firestore_cache_entry *entry = *at;
         memcpy(cached->key, entry->key, (size_t)entry->key_length + 1);
@@ -162,8 +165,8 @@ bool sg_firestore_cache_get(sg_firestore_cache *cache, const char *lock_id,
 void sg_firestore_cache_drop(sg_firestore_cache *cache, const char *lock_id)
 {
     pthread_mutex_lock(&cache->mutex);
-    sg_firestore_cache_entry **at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = firestore_cache_find(cache, lock_id);
     if (at != NULL)
-        remove_at(cache, at);
+        firestore_cache_remove_at(cache, at);
     pthread_mutex_unlock(&cache->mutex);
 }

@@ -50,7 +50,7 @@ void sg_firestore_clock_destroy(sg_firestore_clock *clock)
     pthread_mutex_destroy(&clock->mutex);
 }
 
-static int64_t aged_error(const sg_firestore_clock *clock, int64_t now_ns)
+static int64_t firestore_clock_aged_error(const sg_firestore_clock *clock, int64_t now_ns)
 {
     int64_t age_us = (now_ns - clock->taken_ns) / 1000;
     return clock->error_ns + (age_us > 0 ? age_us * AGEING_PPM / 1000 : 0);
@@ -65,7 +65,7 @@ void sg_firestore_clock_sample(sg_firestore_clock *clock, int64_t server_ns, int
     if (half < 0)
         return;
     pthread_mutex_lock(&clock->mutex);
-    int64_t kept = aged_error(clock, end_ns);
+    int64_t kept = firestore_clock_aged_error(clock, end_ns);
     /* Two correct samples overlap. If they do not, the server's clock (or the server) changed, and
      * the newer one counts. */
     bool disjoint = llabs(base - clock->base_ns) > kept + error;
@@ -88,7 +88,8 @@ bool sg_firestore_clock_read(sg_firestore_clock *clock, const sg_firestore_insta
     if (known) {
         int64_t from_sample = llabs(now - clock->taken_ns); /* which may have come since */
         info->offset_us = (at->wall_ns - (now + clock->base_ns)) / 1000;
-        info->error_us = (aged_error(clock, clock->taken_ns + from_sample) + half) / 1000 + 1;
+        info->error_us =
+            (firestore_clock_aged_error(clock, clock->taken_ns + from_sample) + half) / 1000 + 1;
         info->age_ms = from_sample / SYNCGUARD_NS_PER_MS;
         info->samples = clock->samples;
     }
@@ -103,7 +104,7 @@ int64_t sg_firestore_clock_certain_us(const syncguard_firestore_clock_info *info
 }
 
 /* Whether something is due that was last done at *last_ns; then that is now. */
-static bool due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
+static bool firestore_clock_claim_due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
 {
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&clock->mutex);
@@ -116,7 +117,7 @@ static bool due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
 
 bool sg_firestore_clock_may_ask(sg_firestore_clock *clock)
 {
-    return due(clock, &clock->asked_ns, ASK_PAUSE_NS);
+    return firestore_clock_claim_due(clock, &clock->asked_ns, ASK_PAUSE_NS);
 }
 
 syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestore_clock_use use,
@@ -130,7 +131,7 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
     long long offset_ms = (long long)(info.offset_us / 1000);
     long long error_ms = (long long)((info.error_us + 999) / 1000);
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
-        due(clock, &clock->logged_ns, LOG_PAUSE_NS))
+        firestore_clock_claim_due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
                               "firestore: this machine's clock is off by %lldms (+-%lldms), and "
                               "it decides which locks have expired",

@@ -19,7 +19,7 @@
 #define GOOGLE_TOKEN_URI "https://oauth2.googleapis.com/token"
 
 /* NULL: see errno. */
-static char *read_whole(const char *path, size_t *length)
+static char *credentials_load_text(const char *path, size_t *length)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -45,43 +45,43 @@ static char *read_whole(const char *path, size_t *length)
     return text;
 }
 
-static char *copy_field(const json_t *json, const char *name)
+static char *credentials_copy_field(const json_t *json, const char *name)
 {
     const char *text = json_string_value(json_object_get(json, name));
     return text != NULL && text[0] != 0 ? syncguard_strdup(text) : NULL;
 }
 
-static bool token_uri_safe(const char *uri)
+static bool credentials_uri_is_safe(const char *uri)
 {
     if (strncasecmp(uri, "https://", 8) == 0)
         return true;
     return strncasecmp(uri, "http://", 7) == 0 && sg_firestore_url_loopback(uri);
 }
 
-static syncguard_status read_json(sg_firestore_credentials *c, const json_t *json,
-                                  syncguard_error *err)
+static syncguard_status credentials_read_json(sg_firestore_credentials *c, const json_t *json,
+                                              syncguard_error *err)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
-    c->token_uri = copy_field(json, "token_uri");
+    c->token_uri = credentials_copy_field(json, "token_uri");
     if (c->token_uri == NULL)
         c->token_uri = syncguard_strdup(GOOGLE_TOKEN_URI);
     if (c->token_uri == NULL)
         return syncguard_fail_memory(err);
-    if (!token_uri_safe(c->token_uri))
+    if (!credentials_uri_is_safe(c->token_uri))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "token_uri of the credentials file is neither https nor loopback");
     if (type != NULL && strcmp(type, "service_account") == 0) {
         c->kind = SG_FIRESTORE_SERVICE_ACCOUNT;
-        c->client = copy_field(json, "client_email");
-        c->key_id = copy_field(json, "private_key_id");
-        c->secret = copy_field(json, "private_key");
+        c->client = credentials_copy_field(json, "client_email");
+        c->key_id = credentials_copy_field(json, "private_key_id");
+        c->secret = credentials_copy_field(json, "private_key");
         if (c->client != NULL && c->secret != NULL)
             return SYNCGUARD_OK;
     } else if (type != NULL && strcmp(type, "authorized_user") == 0) {
         c->kind = SG_FIRESTORE_USER;
-        c->client = copy_field(json, "client_id");
-        c->secret = copy_field(json, "client_secret");
-        c->refresh_token = copy_field(json, "refresh_token");
+        c->client = credentials_copy_field(json, "client_id");
+        c->secret = credentials_copy_field(json, "client_secret");
+        c->refresh_token = credentials_copy_field(json, "refresh_token");
         if (c->client != NULL && c->secret != NULL && c->refresh_token != NULL)
             return SYNCGUARD_OK;
     } else {
@@ -94,11 +94,11 @@ static syncguard_status read_json(sg_firestore_credentials *c, const json_t *jso
 }
 
 /* source names the option or variable in messages; the path itself is not shown. */
-static syncguard_status read_credentials_file(sg_firestore_credentials *c, const char *path,
+static syncguard_status credentials_read_file(sg_firestore_credentials *c, const char *path,
                                               const char *source, syncguard_error *err)
 {
     size_t length = 0;
-    char *text = read_whole(path, &length);
+    char *text = credentials_load_text(path, &length);
     int error = errno;
     json_t *json = text != NULL ? json_loadb(text, length, 0, NULL) : NULL;
     syncguard_status status;
@@ -114,7 +114,7 @@ static syncguard_status read_credentials_file(sg_firestore_credentials *c, const
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "the credentials file given by %s is no JSON", source);
     else
-        status = read_json(c, json, err);
+        status = credentials_read_json(c, json, err);
     sg_firestore_json_wipe(json_object_get(json, "private_key"));
     sg_firestore_json_wipe(json_object_get(json, "client_secret"));
     sg_firestore_json_wipe(json_object_get(json, "refresh_token"));
@@ -125,7 +125,7 @@ static syncguard_status read_credentials_file(sg_firestore_credentials *c, const
     return status;
 }
 
-static bool default_file(char *path, size_t size)
+static bool credentials_find_default(char *path, size_t size)
 {
     const char *folder = syncguard_environment("CLOUDSDK_CONFIG");
     const char *home = syncguard_environment("HOME");
@@ -139,7 +139,7 @@ static bool default_file(char *path, size_t size)
     return n > 0 && (size_t)n < size && access(path, R_OK) == 0;
 }
 
-static syncguard_status use_metadata_server(sg_firestore_credentials *c, syncguard_error *err)
+static syncguard_status credentials_use_metadata(sg_firestore_credentials *c, syncguard_error *err)
 {
     const char *host = syncguard_environment("GCE_METADATA_HOST");
     if (host == NULL)
@@ -153,9 +153,9 @@ static syncguard_status use_metadata_server(sg_firestore_credentials *c, syncgua
     return c->token_uri != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static syncguard_status find_source(sg_firestore_credentials *c,
-                                    const syncguard_firestore_options *options, bool emulator,
-                                    syncguard_error *err)
+static syncguard_status credentials_read_source(sg_firestore_credentials *c,
+                                                const syncguard_firestore_options *options,
+                                                bool emulator, syncguard_error *err)
 {
     const char *named = syncguard_environment("GOOGLE_APPLICATION_CREDENTIALS");
     if (emulator) {
@@ -169,13 +169,13 @@ static syncguard_status find_source(sg_firestore_credentials *c,
         return SYNCGUARD_OK;
     }
     if (options->credentials_file != NULL)
-        return read_credentials_file(c, options->credentials_file, "option credentials", err);
+        return credentials_read_file(c, options->credentials_file, "option credentials", err);
     if (named != NULL)
-        return read_credentials_file(c, named, "GOOGLE_APPLICATION_CREDENTIALS", err);
+        return credentials_read_file(c, named, "GOOGLE_APPLICATION_CREDENTIALS", err);
     char path[4096];
-    if (default_file(path, sizeof path))
-        return read_credentials_file(c, path, "gcloud's default", err);
-    return use_metadata_server(c, err);
+    if (credentials_find_default(path, sizeof path))
+        return credentials_read_file(c, path, "gcloud's default", err);
+    return credentials_use_metadata(c, err);
 }
 
 syncguard_status sg_firestore_credentials_read(sg_firestore_credentials *c,
@@ -183,7 +183,7 @@ syncguard_status sg_firestore_credentials_read(sg_firestore_credentials *c,
                                                bool emulator, syncguard_error *err)
 {
     memset(c, 0, sizeof *c);
-    syncguard_status status = find_source(c, options, emulator, err);
+    syncguard_status status = credentials_read_source(c, options, emulator, err);
     if (status != SYNCGUARD_OK)
         sg_firestore_credentials_destroy(c);
     return status;

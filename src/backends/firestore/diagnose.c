@@ -25,7 +25,7 @@ typedef struct diagnosis {
     char missing_too[SG_FIRESTORE_PATH_BYTES];
 } diagnosis;
 
-static void report_clock(const diagnosis *d, const syncguard_firestore_clock_info *info)
+static void firestore_report_clock(const diagnosis *d, const syncguard_firestore_clock_info *info)
 {
     int64_t certain_ms = sg_firestore_clock_certain_us(info) / 1000;
     syncguard_severity severity = SYNCGUARD_FINE;
@@ -48,7 +48,7 @@ static void report_clock(const diagnosis *d, const syncguard_firestore_clock_inf
                          "run NTP on this machine");
 }
 
-static syncguard_status diagnose_clock(const diagnosis *d)
+static syncguard_status firestore_diagnose_clock(const diagnosis *d)
 {
     syncguard_status status = SYNCGUARD_OK;
     sg_firestore_lock ignored;
@@ -61,7 +61,7 @@ static syncguard_status diagnose_clock(const diagnosis *d)
     sg_firestore_instant at = sg_firestore_now();
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     if (sg_firestore_clock_read(&d->ctx.backend->clock, &at, &info))
-        report_clock(d, &info);
+        firestore_report_clock(d, &info);
     else
         syncguard_report(&d->to, SYNCGUARD_WARN, "clock",
                          "the server's answers carry no time to compare with",
@@ -71,7 +71,8 @@ static syncguard_status diagnose_clock(const diagnosis *d)
 }
 
 /* A server that does not explain queries, or not this one, leaves the plan unknown. */
-static syncguard_status ask_plan(const diagnosis *d, const char *lock_id, sg_firestore_plan *plan)
+static syncguard_status firestore_diagnose_plan(const diagnosis *d, const char *lock_id,
+                                                sg_firestore_plan *plan)
 {
     sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, NULL};
     syncguard_status status = sg_firestore_explain_by_id(&ctx, lock_id, plan);
@@ -82,7 +83,8 @@ static syncguard_status ask_plan(const diagnosis *d, const char *lock_id, sg_fir
     return SYNCGUARD_OK;
 }
 
-static syncguard_status try_query(const diagnosis *d, const char *lock_id, sg_firestore_plan plan)
+static syncguard_status firestore_diagnose_query(const diagnosis *d, const char *lock_id,
+                                                 sg_firestore_plan plan)
 {
     sg_firestore_matches found;
     syncguard_error own;
@@ -113,15 +115,15 @@ static syncguard_status try_query(const diagnosis *d, const char *lock_id, sg_fi
 
 /* In the Enterprise edition no index is created by itself, and a query without one reads all
  * documents of the collection: it is not tried. */
-static syncguard_status diagnose_index(const diagnosis *d)
+static syncguard_status firestore_diagnose_index(const diagnosis *d)
 {
     static const char probe[] = "syncguard-doctor-probe";
     sg_firestore_plan plan;
-    syncguard_status status = ask_plan(d, probe, &plan);
+    syncguard_status status = firestore_diagnose_plan(d, probe, &plan);
     if (status != SYNCGUARD_OK)
         return status;
     if (plan != SG_FIRESTORE_PLAN_SCAN)
-        return try_query(d, probe, plan);
+        return firestore_diagnose_query(d, probe, plan);
     syncguard_report(&d->to, SYNCGUARD_WARN, "index", "queries by lockId use no index",
                      "each release, extend and lookup by id of another process's lock reads "
                      "all documents of the collection, and is billed for them",
@@ -134,7 +136,7 @@ static syncguard_status diagnose_index(const diagnosis *d)
  * exist, unchanged since 1970): it is refused for lack of permission or, having changed nothing,
  * for the preconditions.
  */
-static syncguard_status diagnose_permissions(const diagnosis *d)
+static syncguard_status firestore_diagnose_permissions(const diagnosis *d)
 {
     static const char epoch[] = "1970-01-01T00:00:01Z";
     syncguard_record record = {.key = "syncguard-doctor", .fence = "000000000000000"};
@@ -181,7 +183,7 @@ typedef struct survey {
     bool unfinished; /* there are more documents than were read */
 } survey;
 
-static void count_document(survey *s, const json_t *document)
+static void firestore_survey_count(survey *s, const json_t *document)
 {
     sg_firestore_counter counter;
     if (s->counters) {
@@ -196,7 +198,7 @@ static void count_document(survey *s, const json_t *document)
         s->unreadable_locks++;
 }
 
-static bool survey_document(void *context, const json_t *document, const char *name)
+static bool firestore_survey_document(void *context, const json_t *document, const char *name)
 {
     survey *s = context;
     size_t length = strlen(s->collection);
@@ -204,7 +206,7 @@ static bool survey_document(void *context, const json_t *document, const char *n
         if (strchr(name + length + 1, '/') != NULL)
             s->below++;
         else
-            count_document(s, document);
+            firestore_survey_count(s, document);
     }
     /* At the end of a page. */
     if (++s->seen % PAGE == 0 && (s->seen >= MAX_DOCUMENTS || syncguard_clock_ns() >= s->stop_ns)) {
@@ -214,19 +216,19 @@ static bool survey_document(void *context, const json_t *document, const char *n
     return true;
 }
 
-static syncguard_status survey_collection(const diagnosis *d, survey *s, const char *path,
-                                          bool counters)
+static syncguard_status firestore_survey_collection(const diagnosis *d, survey *s, const char *path,
+                                                    bool counters)
 {
     (void)snprintf(s->collection, sizeof s->collection, "%s/%s", d->ctx.backend->names.documents,
                    path);
     s->counters = counters;
     s->seen = 0;
     return sg_firestore_scan(&d->ctx, SG_FIRESTORE_QUERY_ALL,
-                             sg_firestore_query_below(s->collection, PAGE), PAGE, survey_document,
-                             s);
+                             sg_firestore_query_below(s->collection, PAGE), PAGE,
+                             firestore_survey_document, s);
 }
 
-static void report_survey(const diagnosis *d, const survey *s)
+static void firestore_survey_report(const diagnosis *d, const survey *s)
 {
     const char *unfinished = s->unfinished ? "; not all documents were read" : "";
     char text[300];
@@ -250,18 +252,18 @@ static void report_survey(const diagnosis *d, const survey *s)
     }
 }
 
-static syncguard_status diagnose_records(const diagnosis *d)
+static syncguard_status firestore_diagnose_records(const diagnosis *d)
 {
     const sg_firestore_names *names = &d->ctx.backend->names;
     survey s = {.stop_ns = syncguard_clock_ns() + syncguard_limits_left_ns(d->ctx.limits) / 2};
-    syncguard_status status = survey_collection(d, &s, names->collection, false);
+    syncguard_status status = firestore_survey_collection(d, &s, names->collection, false);
     if (status == SYNCGUARD_OK)
-        status = survey_collection(d, &s, names->fences, true);
+        status = firestore_survey_collection(d, &s, names->fences, true);
     if (status == SYNCGUARD_E_ABORTED || status == SYNCGUARD_E_OUT_OF_MEMORY)
         return status;
     char text[120];
     if (status == SYNCGUARD_OK) {
-        report_survey(d, &s);
+        firestore_survey_report(d, &s);
     } else {
         /* The other findings are worth having without this one. */
         (void)snprintf(text, sizeof text, "the collections could not be read: %s",
@@ -273,7 +275,7 @@ static syncguard_status diagnose_records(const diagnosis *d)
     return SYNCGUARD_OK;
 }
 
-static void diagnose_tls(const diagnosis *d)
+static void firestore_diagnose_tls(const diagnosis *d)
 {
     const char *url = d->ctx.backend->names.url;
     bool encrypted = strncasecmp(url, "https://", 8) == 0; /* then libcurl verifies, too */
@@ -294,19 +296,19 @@ syncguard_status sg_firestore_diagnose(syncguard_backend *backend, const syncgua
     if (status == SYNCGUARD_OK)
         status = sg_firestore_names_of(names, other, sizeof other - 1, d.missing_too, NULL, err);
     if (status == SYNCGUARD_OK)
-        status = diagnose_clock(&d);
+        status = firestore_diagnose_clock(&d);
     if (status == SYNCGUARD_E_AUTH_FAILED) {
         syncguard_report(&d.to, SYNCGUARD_BLOCK, "permissions", "documents may not be read",
                          "no operation succeeds", "grant roles/datastore.user to this account");
         return SYNCGUARD_OK;
     }
     if (status == SYNCGUARD_OK) {
-        diagnose_tls(&d);
-        status = diagnose_index(&d);
+        firestore_diagnose_tls(&d);
+        status = firestore_diagnose_index(&d);
     }
     if (status == SYNCGUARD_OK)
-        status = diagnose_permissions(&d);
+        status = firestore_diagnose_permissions(&d);
     if (status == SYNCGUARD_OK)
-        status = diagnose_records(&d);
+        status = firestore_diagnose_records(&d);
     return status;
 }

@@ -26,7 +26,7 @@
 
 /* ---- callbacks of libcurl ---- */
 
-static size_t on_body(char *data, size_t size, size_t count, void *context)
+static size_t http_handle_on_body(char *data, size_t size, size_t count, void *context)
 {
     sg_firestore_handle *handle = context;
     sg_firestore_reply *reply = handle->reply;
@@ -53,7 +53,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
     return length;
 }
 
-static size_t on_header(char *data, size_t size, size_t count, void *context)
+static size_t http_handle_on_header(char *data, size_t size, size_t count, void *context)
 {
     sg_firestore_handle *handle = context;
     size_t length = size * count;
@@ -68,7 +68,7 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
 }
 
 /* A slot may be stale: libcurl does not report that it gives up a connection half made. */
-static void note_socket(sg_firestore_handle *handle, int fd)
+static void http_handle_note_socket(sg_firestore_handle *handle, int fd)
 {
     sg_firestore_socket *slot = NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
@@ -91,7 +91,8 @@ void sg_firestore_handle_forget_closed(sg_firestore_handle *handle)
     }
 }
 
-static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t http_handle_on_open(void *context, curlsocktype purpose,
+                                         struct curl_sockaddr *address)
 {
     sg_firestore_handle *handle = context;
     (void)purpose;
@@ -101,11 +102,11 @@ static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_so
         handle->no_descriptor = errno == EMFILE || errno == ENFILE;
         return CURL_SOCKET_BAD;
     }
-    note_socket(handle, fd);
+    http_handle_note_socket(handle, fd);
     return fd;
 }
 
-static int on_close(void *context, curl_socket_t fd)
+static int http_handle_on_close(void *context, curl_socket_t fd)
 {
     sg_firestore_handle *handle = context;
     handle->closed++;
@@ -130,7 +131,8 @@ bool sg_firestore_handle_intact(const sg_firestore_handle *handle)
 }
 
 #if LIBCURL_VERSION_NUM >= 0x075000
-static int on_start(void *context, char *server_ip, char *local_ip, int server_port, int local_port)
+static int http_handle_on_start(void *context, char *server_ip, char *local_ip, int server_port,
+                                int local_port)
 {
     sg_firestore_handle *handle = context;
     (void)server_ip;
@@ -143,7 +145,7 @@ static int on_start(void *context, char *server_ip, char *local_ip, int server_p
 }
 #endif
 
-static bool is_of_network(const sg_firestore_socket *socket)
+static bool http_socket_is_of_network(const sg_firestore_socket *socket)
 {
     struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
     socklen_t length = sizeof name;
@@ -154,8 +156,8 @@ static bool is_of_network(const sg_firestore_socket *socket)
 
 /* One call of libcurl goes on as long as OpenSSL can read messages without data, such as
  * HelloRequest or KeyUpdate. When the time is over, the connection is cut off. */
-static void on_tls_message(int written, int version, int type, const void *message, size_t length,
-                           SSL *ssl, void *context)
+static void http_handle_on_tls_message(int written, int version, int type, const void *message,
+                                       size_t length, SSL *ssl, void *context)
 {
     sg_firestore_handle *handle = context;
     (void)version;
@@ -168,17 +170,17 @@ static void on_tls_message(int written, int version, int type, const void *messa
         return;
     handle->cut_off = true;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
-        if (is_of_network(&handle->sockets[i]))
+        if (http_socket_is_of_network(&handle->sockets[i]))
             (void)shutdown(handle->sockets[i].fd, SHUT_RDWR);
     }
 }
 
-static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
+static CURLcode http_handle_on_tls(CURL *easy, void *tls_context, void *context)
 {
     sg_firestore_handle *handle = context;
     (void)easy;
     SSL_CTX_set1_cert_store(tls_context, handle->trust->store);
-    SSL_CTX_set_msg_callback(tls_context, on_tls_message);
+    SSL_CTX_set_msg_callback(tls_context, http_handle_on_tls_message);
     SSL_CTX_set_msg_callback_arg(tls_context, handle);
     return CURLE_OK;
 }
@@ -192,7 +194,7 @@ static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
  */
 #define PAIR_SEARCH 64
 
-static bool is_candidate(int fd)
+static bool wakeup_pair_is_candidate(int fd)
 {
     struct sockaddr_un name = {.sun_family = AF_UNSPEC};
     socklen_t length = sizeof name;
@@ -201,45 +203,45 @@ static bool is_candidate(int fd)
            getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
 }
 
-static int queued(int fd, unsigned long which)
+static int wakeup_pair_queued_bytes(int fd, unsigned long which)
 {
     int bytes = 0;
     return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
 }
 
-static void seal_pair(sg_firestore_handle *handle, int lowest)
+static void wakeup_pair_seal(sg_firestore_handle *handle, int lowest)
 {
     int found[PAIR_SEARCH];
     int before_in[PAIR_SEARCH];
     int before_out[PAIR_SEARCH];
     size_t count = 0;
     for (int fd = lowest; fd < lowest + PAIR_SEARCH; fd++) {
-        if (is_candidate(fd)) {
+        if (wakeup_pair_is_candidate(fd)) {
             found[count] = fd;
-            before_in[count] = queued(fd, FIONREAD);
-            before_out[count++] = queued(fd, SIOCOUTQ);
+            before_in[count] = wakeup_pair_queued_bytes(fd, FIONREAD);
+            before_out[count++] = wakeup_pair_queued_bytes(fd, SIOCOUTQ);
         }
     }
     if (count == 0 || curl_multi_wakeup(handle->multi) != CURLM_OK)
         return;
     for (size_t i = 0; i < count; i++) {
-        if (queued(found[i], FIONREAD) == before_in[i] + 1 ||
-            queued(found[i], SIOCOUTQ) > before_out[i]) {
+        if (wakeup_pair_queued_bytes(found[i], FIONREAD) == before_in[i] + 1 ||
+            wakeup_pair_queued_bytes(found[i], SIOCOUTQ) > before_out[i]) {
             (void)fcntl(found[i], F_SETFD, FD_CLOEXEC);
-            note_socket(handle, found[i]);
+            http_handle_note_socket(handle, found[i]);
         }
     }
     (void)curl_multi_poll(handle->multi, NULL, 0, 0, NULL);
 }
 
-static void make_multi(sg_firestore_handle *handle)
+static void http_handle_create_multi(sg_firestore_handle *handle)
 {
     int lowest = eventfd(0, EFD_CLOEXEC);
     if (lowest >= 0)
         (void)close(lowest);
     handle->multi = curl_multi_init();
     if (handle->multi != NULL && lowest >= 0)
-        seal_pair(handle, lowest);
+        wakeup_pair_seal(handle, lowest);
 }
 
 void sg_firestore_handle_free(sg_firestore_handle *handle)
@@ -255,26 +257,26 @@ void sg_firestore_handle_free(sg_firestore_handle *handle)
 
 #define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
 
-static bool set_callbacks(sg_firestore_handle *handle)
+static bool http_handle_set_callbacks(sg_firestore_handle *handle)
 {
     CURL *easy = handle->easy;
     bool good = true;
-    SET(CURLOPT_WRITEFUNCTION, on_body);
+    SET(CURLOPT_WRITEFUNCTION, http_handle_on_body);
     SET(CURLOPT_WRITEDATA, handle);
-    SET(CURLOPT_HEADERFUNCTION, on_header);
+    SET(CURLOPT_HEADERFUNCTION, http_handle_on_header);
     SET(CURLOPT_HEADERDATA, handle);
-    SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
+    SET(CURLOPT_OPENSOCKETFUNCTION, http_handle_on_open);
     SET(CURLOPT_OPENSOCKETDATA, handle);
-    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(CURLOPT_CLOSESOCKETFUNCTION, http_handle_on_close);
     SET(CURLOPT_CLOSESOCKETDATA, handle);
 #if LIBCURL_VERSION_NUM >= 0x075000
-    SET(CURLOPT_PREREQFUNCTION, on_start);
+    SET(CURLOPT_PREREQFUNCTION, http_handle_on_start);
     SET(CURLOPT_PREREQDATA, handle);
 #endif
     return good;
 }
 
-static bool configure(sg_firestore_handle *handle)
+static bool http_handle_configure(sg_firestore_handle *handle)
 {
     const sg_firestore_trust *trust = handle->trust;
     CURL *easy = handle->easy;
@@ -297,7 +299,7 @@ static bool configure(sg_firestore_handle *handle)
     if (trust->store != NULL) {
         SET(CURLOPT_CAINFO, NULL);
         SET(CURLOPT_CAPATH, NULL);
-        SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
+        SET(CURLOPT_SSL_CTX_FUNCTION, http_handle_on_tls);
         SET(CURLOPT_SSL_CTX_DATA, handle);
     } else if (trust->ca_file != NULL) {
         SET(CURLOPT_CAINFO, trust->ca_file);
@@ -315,10 +317,10 @@ sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust)
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++)
         handle->sockets[i].fd = -1;
     handle->trust = trust;
-    make_multi(handle);
+    http_handle_create_multi(handle);
     handle->easy = curl_easy_init();
-    if (handle->multi == NULL || handle->easy == NULL || !set_callbacks(handle) ||
-        !configure(handle)) {
+    if (handle->multi == NULL || handle->easy == NULL || !http_handle_set_callbacks(handle) ||
+        !http_handle_configure(handle)) {
         sg_firestore_handle_free(handle);
         return NULL;
     }

@@ -47,20 +47,20 @@ static void pipe_guard_leave(pipe_guard *guard)
     errno = saved;
 }
 
-static void free_headers(struct curl_slist *list)
+static void http_headers_free(struct curl_slist *list)
 {
     for (struct curl_slist *item = list; item != NULL; item = item->next)
         explicit_bzero(item->data, strlen(item->data));
     curl_slist_free_all(list);
 }
 
-static struct curl_slist *make_headers(const sg_firestore_http_request *request)
+static struct curl_slist *http_headers_create(const sg_firestore_http_request *request)
 {
     struct curl_slist *list = NULL;
     for (size_t i = 0; i < 2 && request->headers[i] != NULL; i++) {
         struct curl_slist *longer = curl_slist_append(list, request->headers[i]);
         if (longer == NULL) {
-            free_headers(list);
+            http_headers_free(list);
             return NULL;
         }
         list = longer;
@@ -68,8 +68,9 @@ static struct curl_slist *make_headers(const sg_firestore_http_request *request)
     return list;
 }
 
-static bool prepare(sg_firestore_handle *handle, const sg_firestore_http_request *request,
-                    struct curl_slist *headers)
+static bool http_transfer_prepare(sg_firestore_handle *handle,
+                                  const sg_firestore_http_request *request,
+                                  struct curl_slist *headers)
 {
     CURL *easy = handle->easy;
     bool good = true;
@@ -89,8 +90,9 @@ static bool prepare(sg_firestore_handle *handle, const sg_firestore_http_request
 }
 
 /* Runs until the transfer is over: OK (*result is its outcome), Aborted or NetworkTimeout. */
-static syncguard_status drive(sg_firestore_handle *handle, const syncguard_limits *limits,
-                              CURLcode *result, syncguard_error *err)
+static syncguard_status http_transfer_loop(sg_firestore_handle *handle,
+                                           const syncguard_limits *limits, CURLcode *result,
+                                           syncguard_error *err)
 {
     int abort_fd = syncguard_abort_fd(limits->abort_object);
     *result = CURLE_FAILED_INIT;
@@ -121,8 +123,8 @@ static syncguard_status drive(sg_firestore_handle *handle, const syncguard_limit
 
 /* What a proxy answered to CONNECT, if it refused; nothing of the request has left then (before
  * that libcurl may have sent it on another connection). */
-static syncguard_status map_refusal(const sg_firestore_handle *handle, long http,
-                                    sg_firestore_reply *reply, syncguard_error *err)
+static syncguard_status http_map_proxy_refusal(const sg_firestore_handle *handle, long http,
+                                               sg_firestore_reply *reply, syncguard_error *err)
 {
 #if LIBCURL_VERSION_NUM >= 0x075000
     reply->sent = handle->started > 0;
@@ -139,22 +141,23 @@ static syncguard_status map_refusal(const sg_firestore_handle *handle, long http
 
 /* The codes of libcurl for failures that a lack of descriptors may have caused. Nothing has been
  * sent then. */
-static bool starved(CURLcode code)
+static bool http_code_may_lack_descriptor(CURLcode code)
 {
     return code == CURLE_OUT_OF_MEMORY || code == CURLE_COULDNT_RESOLVE_HOST ||
            code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_SSL_CACERT_BADFILE;
 }
 
-static bool is_broken_connection(CURLcode code)
+static bool http_code_is_broken_connection(CURLcode code)
 {
     return code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING ||
            code == CURLE_PARTIAL_FILE || code == CURLE_HTTP2 || code == CURLE_HTTP2_STREAM;
 }
 
-static syncguard_status map_curl(const sg_firestore_handle *handle, CURLcode code,
-                                 sg_firestore_reply *reply, syncguard_error *err)
+static syncguard_status http_map_curl_code(const sg_firestore_handle *handle, CURLcode code,
+                                           sg_firestore_reply *reply, syncguard_error *err)
 {
-    if (handle->no_descriptor || (starved(code) && sg_firestore_out_of_descriptors()))
+    if (handle->no_descriptor ||
+        (http_code_may_lack_descriptor(code) && sg_firestore_out_of_descriptors()))
         return sg_firestore_fail_descriptors(err);
     if (handle->no_memory || code == CURLE_OUT_OF_MEMORY)
         return syncguard_fail_memory(err);
@@ -165,18 +168,18 @@ static syncguard_status map_curl(const sg_firestore_handle *handle, CURLcode cod
     long connect_code = 0;
     (void)curl_easy_getinfo(handle->easy, CURLINFO_HTTP_CONNECTCODE, &connect_code);
     if (connect_code >= 300)
-        return map_refusal(handle, connect_code, reply, err);
+        return http_map_proxy_refusal(handle, connect_code, reply, err);
     char native[32];
     (void)snprintf(native, sizeof native, "CURLE_%d", (int)code);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, native, "the connection timed out");
-    reply->broken = is_broken_connection(code);
+    reply->broken = http_code_is_broken_connection(code);
     /* libcurl's texts for codes are fixed; they hold nothing of the request. */
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, native, "no answer: %s",
                           curl_easy_strerror(code));
 }
 
-static void observe(sg_firestore_handle *handle, sg_firestore_reply *reply)
+static void http_reply_fill(sg_firestore_handle *handle, sg_firestore_reply *reply)
 {
     reply->end_ns = syncguard_clock_ns();
     curl_off_t before_us = 0;
@@ -200,7 +203,7 @@ static void observe(sg_firestore_handle *handle, sg_firestore_reply *reply)
 #endif
 }
 
-static void begin_transfer(sg_firestore_handle *handle, sg_firestore_reply *reply)
+static void http_transfer_begin(sg_firestore_handle *handle, sg_firestore_reply *reply)
 {
     handle->reply = reply;
     handle->opened = handle->closed = 0;
@@ -208,16 +211,18 @@ static void begin_transfer(sg_firestore_handle *handle, sg_firestore_reply *repl
     handle->too_long = handle->no_memory = handle->no_descriptor = handle->cut_off = false;
 }
 
-static syncguard_status transfer_on(sg_firestore_handle *handle,
-                                    const sg_firestore_http_request *request,
-                                    const syncguard_limits *limits, sg_firestore_reply *reply,
-                                    bool *resolving, syncguard_error *err)
+static syncguard_status http_transfer_perform(sg_firestore_handle *handle,
+                                              const sg_firestore_http_request *request,
+                                              const syncguard_limits *limits,
+                                              sg_firestore_reply *reply, bool *resolving,
+                                              syncguard_error *err)
 {
-    struct curl_slist *headers = make_headers(request);
+    struct curl_slist *headers = http_headers_create(request);
     CURLcode result = CURLE_OK;
-    begin_transfer(handle, reply);
-    if ((request->headers[0] != NULL && headers == NULL) || !prepare(handle, request, headers)) {
-        free_headers(headers);
+    http_transfer_begin(handle, reply);
+    if ((request->headers[0] != NULL && headers == NULL) ||
+        !http_transfer_prepare(handle, request, headers)) {
+        http_headers_free(headers);
         return syncguard_fail_memory(err);
     }
     reply->start_ns = syncguard_clock_ns();
@@ -227,9 +232,9 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
         goto out;
     }
     handle->limits = limits;
-    status = drive(handle, limits, &result, err);
+    status = http_transfer_loop(handle, limits, &result, err);
     handle->limits = NULL;
-    observe(handle, reply);
+    http_reply_fill(handle, reply);
     /* Nothing opened, and nothing sent on what was open (or that is closed now, and libcurl on its
      * way to send it again): the name may still be resolving. */
     *resolving =
@@ -239,14 +244,14 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
     handle->used = true;
     if (status == SYNCGUARD_OK && result != CURLE_OK)
         status = handle->cut_off ? syncguard_limits_check(limits, err)
-                                 : map_curl(handle, result, reply, err);
+                                 : http_map_curl_code(handle, result, reply, err);
 out:
     /* An abandoned transfer is only removed, not driven: its header list is not read again. */
     if (!*resolving) {
         (void)curl_easy_setopt(handle->easy, CURLOPT_HTTPHEADER, NULL);
         (void)curl_easy_setopt(handle->easy, CURLOPT_POSTFIELDS, NULL);
     }
-    free_headers(headers);
+    http_headers_free(headers);
     return status;
 }
 
@@ -265,7 +270,7 @@ syncguard_status sg_firestore_transfer(sg_firestore_pool *pool,
     pipe_guard guard;
     pipe_guard_enter(&guard, request->url);
     bool resolving = false;
-    status = transfer_on(handle, request, limits, reply, &resolving, err);
+    status = http_transfer_perform(handle, request, limits, reply, &resolving, err);
     pipe_guard_leave(&guard);
     if (resolving)
         sg_firestore_pool_abandon(pool, handle);

@@ -14,7 +14,7 @@
 #define LIFETIME_S 3600
 
 /* base64url without padding; NULL without memory. */
-static char *base64url(const void *data, size_t length)
+static char *jwt_encode_base64url(const void *data, size_t length)
 {
     char *text = syncguard_malloc((length + 2) / 3 * 4 + 1);
     if (text == NULL)
@@ -27,24 +27,24 @@ static char *base64url(const void *data, size_t length)
 }
 
 /* Takes json over. */
-static char *encode_json(json_t *json)
+static char *jwt_encode_json(json_t *json)
 {
     char *text = sg_firestore_json_text(json);
-    char *encoded = text != NULL ? base64url(text, strlen(text)) : NULL;
+    char *encoded = text != NULL ? jwt_encode_base64url(text, strlen(text)) : NULL;
     json_decref(json);
     syncguard_free(text);
     return encoded;
 }
 
 /* "HEADER.CLAIMS", which is what gets signed; NULL without memory. */
-static char *make_content(const char *client_email, const char *key_id, const char *audience,
-                          int64_t now_s)
+static char *jwt_make_content(const char *client_email, const char *key_id, const char *audience,
+                              int64_t now_s)
 {
     json_t *head = json_pack("{s:s,s:s,s:s*}", "alg", "RS256", "typ", "JWT", "kid", key_id);
-    char *head_text = encode_json(head);
-    char *claims_text = encode_json(json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope",
-                                              SCOPE, "aud", audience, "iat", (json_int_t)now_s,
-                                              "exp", (json_int_t)now_s + LIFETIME_S));
+    char *head_text = jwt_encode_json(head);
+    char *claims_text = jwt_encode_json(
+        json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope", SCOPE, "aud", audience,
+                  "iat", (json_int_t)now_s, "exp", (json_int_t)now_s + LIFETIME_S));
     char *content = head_text != NULL && claims_text != NULL
                         ? sg_firestore_format("%s.%s", head_text, claims_text)
                         : NULL;
@@ -54,7 +54,7 @@ static char *make_content(const char *client_email, const char *key_id, const ch
 }
 
 /* There is nobody to type a passphrase: an encrypted key is unusable, not a prompt. */
-static int no_passphrase(char *buffer, int size, int writing, void *context)
+static int jwt_refuse_passphrase(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;
     (void)size;
@@ -63,10 +63,11 @@ static int no_passphrase(char *buffer, int size, int writing, void *context)
     return -1;
 }
 
-static EVP_PKEY *load_key(const char *pem)
+static EVP_PKEY *jwt_load_key(const char *pem)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
-    EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    EVP_PKEY *key =
+        bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, jwt_refuse_passphrase, NULL) : NULL;
     BIO_free(bio);
     if (key != NULL && EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
         EVP_PKEY_free(key);
@@ -76,7 +77,8 @@ static EVP_PKEY *load_key(const char *pem)
 }
 
 /* The signature as base64url. */
-static syncguard_status sign(EVP_PKEY *key, const char *content, char **out, syncguard_error *err)
+static syncguard_status jwt_sign_content(EVP_PKEY *key, const char *content, char **out,
+                                         syncguard_error *err)
 {
     const unsigned char *data = (const unsigned char *)content;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
@@ -85,7 +87,7 @@ static syncguard_status sign(EVP_PKEY *key, const char *content, char **out, syn
     bool made = context != NULL && signature != NULL &&
                 EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
                 EVP_DigestSign(context, signature, &length, data, strlen(content)) == 1;
-    *out = made ? base64url(signature, length) : NULL;
+    *out = made ? jwt_encode_base64url(signature, length) : NULL;
     syncguard_status status = SYNCGUARD_OK;
     if (context == NULL || signature == NULL || (made && *out == NULL))
         status = syncguard_fail_memory(err);
@@ -101,8 +103,8 @@ syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
                                   const char *private_key, const char *audience, int64_t now_s,
                                   char **out, syncguard_error *err)
 {
-    char *content = make_content(client_email, key_id, audience, now_s);
-    EVP_PKEY *key = load_key(private_key);
+    char *content = jwt_make_content(client_email, key_id, audience, now_s);
+    EVP_PKEY *key = jwt_load_key(private_key);
     *out = NULL;
     char *signature = NULL;
     syncguard_status status = SYNCGUARD_OK;
@@ -112,7 +114,7 @@ syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "the private key of the service account cannot be used");
     else
-        status = sign(key, content, &signature, err);
+        status = jwt_sign_content(key, content, &signature, err);
     if (status == SYNCGUARD_OK && (*out = sg_firestore_format("%s.%s", content, signature)) == NULL)
         status = syncguard_fail_memory(err);
     syncguard_free_secret(signature);

@@ -38,7 +38,7 @@ typedef struct acquisition {
     sg_firestore_instant first; /* of the first commit that may have been applied */
 } acquisition;
 
-static void cache_grant(const acquisition *a, const char *update_time)
+static void firestore_grant_cache(const acquisition *a, const char *update_time)
 {
     const syncguard_acquire_op *op = a->op;
     if (update_time != NULL)
@@ -48,20 +48,20 @@ static void cache_grant(const acquisition *a, const char *update_time)
 
 /* Our own id: an earlier commit of this operation was applied. Its expiry may have passed for
  * everybody else by now: see commit_grant. */
-static syncguard_status take_own(acquisition *a, const sg_firestore_lock *lock)
+static syncguard_status firestore_grant_from_lock(acquisition *a, const sg_firestore_lock *lock)
 {
     a->may_have_been_applied = true;
     if (!syncguard_fence_parse(lock->record.fence, &a->op->fence))
         return sg_firestore_fail_unreadable(lock, a->ctx.err);
     a->op->expires_at_ms = lock->record.expires_at_ms;
-    cache_grant(a, lock->update_time);
+    firestore_grant_cache(a, lock->update_time);
     return sg_firestore_clock_check(&a->ctx.backend->clock, SG_FIRESTORE_EXPIRY, &a->first,
                                     a->ctx.err);
 }
 
 /* The value that the counter (NULL: missing) gets with the grant. */
-static syncguard_status next_fence(acquisition *a, const json_t *document,
-                                   sg_firestore_counter *counter, int64_t *next)
+static syncguard_status firestore_grant_next_fence(acquisition *a, const json_t *document,
+                                                   sg_firestore_counter *counter, int64_t *next)
 {
     memset(counter, 0, sizeof *counter);
     syncguard_status status = SYNCGUARD_OK;
@@ -76,8 +76,9 @@ static syncguard_status next_fence(acquisition *a, const json_t *document,
     return syncguard_fence_next(counter->value, next, a->ctx.err);
 }
 
-static syncguard_status make_record(const syncguard_acquire_op *op, int64_t fence, int64_t now_ms,
-                                    syncguard_record *record, syncguard_error *err)
+static syncguard_status firestore_grant_make_record(const syncguard_acquire_op *op, int64_t fence,
+                                                    int64_t now_ms, syncguard_record *record,
+                                                    syncguard_error *err)
 {
     memset(record, 0, sizeof *record);
     syncguard_status status = syncguard_fence_format(fence, record->fence, err);
@@ -91,17 +92,18 @@ static syncguard_status make_record(const syncguard_acquire_op *op, int64_t fenc
 }
 
 /* Commits lock and counter. lock_time is that of the dead lock, "" if there is none. */
-static syncguard_status commit_grant(acquisition *a, const char *lock_time,
-                                     const json_t *counter_document, const sg_firestore_instant *at,
-                                     sg_firestore_answer *answer)
+static syncguard_status firestore_grant_commit(acquisition *a, const char *lock_time,
+                                               const json_t *counter_document,
+                                               const sg_firestore_instant *at,
+                                               sg_firestore_answer *answer)
 {
     syncguard_acquire_op *op = a->op;
     sg_firestore_counter counter;
     syncguard_record record;
     int64_t next;
-    syncguard_status status = next_fence(a, counter_document, &counter, &next);
+    syncguard_status status = firestore_grant_next_fence(a, counter_document, &counter, &next);
     if (status == SYNCGUARD_OK)
-        status = make_record(op, next, at->wall_ms, &record, a->ctx.err);
+        status = firestore_grant_make_record(op, next, at->wall_ms, &record, a->ctx.err);
     if (status == SYNCGUARD_OK)
         status = syncguard_limits_check(&op->limits, a->ctx.err);
     if (status != SYNCGUARD_OK)
@@ -115,7 +117,7 @@ static syncguard_status commit_grant(acquisition *a, const char *lock_time,
         return status;
     op->fence = next;
     op->expires_at_ms = record.expires_at_ms;
-    cache_grant(a, sg_firestore_answer_time(answer, 0));
+    firestore_grant_cache(a, sg_firestore_answer_time(answer, 0));
     /* The answer may show that the machine stood still, clocks and all, so that the lock may have
      * expired for everybody else; and an answer that came faster than the one before gives a
      * tighter bound on a clock that has just found another's lock dead. */
@@ -131,7 +133,7 @@ static syncguard_status commit_grant(acquisition *a, const char *lock_time,
  * Nobody reports a release here, and every try is billed. So the waiters of a handle share a rate:
  * the more keys are waited for, the longer each of them pauses. Up to a second they poll anyway.
  */
-static int64_t pause_ms(const sg_firestore_backend *backend)
+static int64_t firestore_waiter_pause_ms(const sg_firestore_backend *backend)
 {
     int64_t pause = (int64_t)syncguard_backend_waited_keys(&backend->base) * PAUSE_PER_KEY_MS;
     if (pause > LONGEST_PAUSE_MS)
@@ -139,18 +141,18 @@ static int64_t pause_ms(const sg_firestore_backend *backend)
     return pause > SHORTEST_PAUSE_MS ? pause : 0;
 }
 
-static syncguard_status held(acquisition *a, const sg_firestore_lock *lock,
-                             const sg_firestore_instant *at)
+static syncguard_status firestore_acquire_report_held(acquisition *a, const sg_firestore_lock *lock,
+                                                      const sg_firestore_instant *at)
 {
     a->op->remaining_ms = syncguard_remaining_ms(lock->record.expires_at_ms, at->wall_ms);
     if (a->op->watch)
-        a->op->armed_ms = pause_ms(a->ctx.backend);
+        a->op->armed_ms = firestore_waiter_pause_ms(a->ctx.backend);
     return SYNCGUARD_LOCKED;
 }
 
 /* A waiter's try mostly finds the lock held: it reads the lock alone, one billed read instead of
  * two. OK: the key may be free, or cannot be read, and reading both documents decides. */
-static syncguard_status check_held(acquisition *a)
+static syncguard_status firestore_acquire_check_held(acquisition *a)
 {
     sg_firestore_lock lock;
     syncguard_status status = sg_firestore_get_lock(&a->ctx, a->lock_name, &lock);
@@ -158,13 +160,13 @@ static syncguard_status check_held(acquisition *a)
     if (status == SYNCGUARD_OK && lock.has_expiry &&
         strcmp(lock.record.lock_id, a->op->lock_id) != 0 &&
         syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))
-        status = held(a, &lock, &at);
+        status = firestore_acquire_report_held(a, &lock, &at);
     return status == SYNCGUARD_ABSENT ? SYNCGUARD_OK : status;
 }
 
 /* Evaluates what was read and commits a grant if the key is free. */
-static syncguard_status evaluate(acquisition *a, const sg_firestore_answer *read,
-                                 sg_firestore_answer *commit)
+static syncguard_status firestore_acquire_evaluate(acquisition *a, const sg_firestore_answer *read,
+                                                   sg_firestore_answer *commit)
 {
     syncguard_acquire_op *op = a->op;
     sg_firestore_instant at = sg_firestore_now();
@@ -182,9 +184,9 @@ static syncguard_status evaluate(acquisition *a, const sg_firestore_answer *read
         if (!lock.has_expiry)
             return sg_firestore_fail_unreadable(&lock, a->ctx.err);
         if (strcmp(lock.record.lock_id, op->lock_id) == 0)
-            return take_own(a, &lock);
+            return firestore_grant_from_lock(a, &lock);
         if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))
-            return held(a, &lock, &at);
+            return firestore_acquire_report_held(a, &lock, &at);
     }
     status =
         sg_firestore_clock_check(&a->ctx.backend->clock, SG_FIRESTORE_LIVENESS, &at, a->ctx.err);
@@ -195,7 +197,7 @@ static syncguard_status evaluate(acquisition *a, const sg_firestore_answer *read
         op->first_sent_ns = at.boot_ns;
         a->first = at;
     }
-    status = commit_grant(a, lock.update_time, counter, &at, commit);
+    status = firestore_grant_commit(a, lock.update_time, counter, &at, commit);
     if (commit->may_have_been_applied)
         a->may_have_been_applied = true;
     return status;
@@ -209,7 +211,7 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
     syncguard_status status = sg_firestore_names_of(&a.ctx.backend->names, op->key, op->key_length,
                                                     a.lock_name, a.fence_name, err);
     if (status == SYNCGUARD_OK && op->watch)
-        status = check_held(&a);
+        status = firestore_acquire_check_held(&a);
     if (status != SYNCGUARD_OK)
         return status;
     sg_firestore_answer commit;
@@ -222,7 +224,7 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
                                    json_pack("{s:[s,s]}", "documents", a.lock_name, a.fence_name),
                                    &read);
         if (status == SYNCGUARD_OK)
-            status = evaluate(&a, &read, &commit);
+            status = firestore_acquire_evaluate(&a, &read, &commit);
         sg_firestore_answer_free(&read);
         again = status < SYNCGUARD_OK && sg_firestore_retry(&a.ctx, &commit, &attempt, &status);
         sg_firestore_answer_free(&commit);
@@ -256,14 +258,14 @@ typedef struct change {
     bool ignore_cache;
 } change;
 
-static void set_key(change *c, const char *key, size_t length)
+static void firestore_change_set_key(change *c, const char *key, size_t length)
 {
     memcpy(c->key, key, length + 1);
     c->key_length = length;
 }
 
-static void update_cache(const change *c, const sg_firestore_answer *answer,
-                         syncguard_status status, int64_t now_ms)
+static void firestore_change_update_cache(const change *c, const sg_firestore_answer *answer,
+                                          syncguard_status status, int64_t now_ms)
 {
     const char *update_time = sg_firestore_answer_time(answer, 0);
     if (status == SYNCGUARD_OK && c->ttl_ms > 0 && update_time != NULL && c->key_length > 0)
@@ -279,8 +281,10 @@ static void update_cache(const change *c, const sg_firestore_answer *answer,
  * whose answer shows that the clock is behind: the holder's lease ends by the boot clock while the
  * expiry stored before is still good.
  */
-static syncguard_status commit_change(change *c, const char *name, const char *update_time,
-                                      const sg_firestore_instant *at, sg_firestore_answer *answer)
+static syncguard_status firestore_change_commit(change *c, const char *name,
+                                                const char *update_time,
+                                                const sg_firestore_instant *at,
+                                                sg_firestore_answer *answer)
 {
     sg_firestore_clock *clock = &c->ctx.backend->clock;
     bool extend = c->ttl_ms > 0;
@@ -300,14 +304,15 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
     status = sg_firestore_commit(&c->ctx, sg_firestore_add(json_array(), write), answer);
     if (answer->may_have_been_applied)
         c->may_have_been_applied = true;
-    update_cache(c, answer, status, at->wall_ms);
+    firestore_change_update_cache(c, answer, status, at->wall_ms);
     if (status == SYNCGUARD_OK && extend)
         status = sg_firestore_clock_check(clock, SG_FIRESTORE_EXPIRY, at, c->ctx.err);
     return status;
 }
 
 /* Without a read, if the lock is cached and live. False: it has to be looked up. */
-static bool change_cached(change *c, sg_firestore_answer *answer, syncguard_status *status)
+static bool firestore_change_by_cache(change *c, sg_firestore_answer *answer,
+                                      syncguard_status *status)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_cached cached;
@@ -323,15 +328,16 @@ static bool change_cached(change *c, sg_firestore_answer *answer, syncguard_stat
         return false;
     }
     c->ignore_cache = true;
-    set_key(c, cached.key, cached.key_length);
+    firestore_change_set_key(c, cached.key, cached.key_length);
     if (*status == SYNCGUARD_OK)
-        *status = commit_change(c, name, cached.update_time, &at, answer);
+        *status = firestore_change_commit(c, name, cached.update_time, &at, answer);
     return true;
 }
 
 /* Expired duplicates only, and by a clock that can be trusted; a single expired lock is left as it
  * is. */
-static void delete_duplicates(const sg_firestore_context *ctx, const sg_firestore_matches *found)
+static void firestore_duplicates_delete(const sg_firestore_context *ctx,
+                                        const sg_firestore_matches *found)
 {
     sg_firestore_context own = {ctx->backend, ctx->limits, NULL};
     sg_firestore_answer answer;
@@ -344,7 +350,7 @@ static void delete_duplicates(const sg_firestore_context *ctx, const sg_firestor
     }
 }
 
-static syncguard_status change_found(change *c, sg_firestore_answer *answer)
+static syncguard_status firestore_change_by_query(change *c, sg_firestore_answer *answer)
 {
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(&c->ctx, c->lock_id, &found);
@@ -359,17 +365,18 @@ static syncguard_status change_found(change *c, sg_firestore_answer *answer)
                                             : SYNCGUARD_REASON_NONE;
         sg_firestore_cache_drop(&c->ctx.backend->cache, c->lock_id);
     } else {
-        set_key(c, found.live.record.key, strlen(found.live.record.key));
-        status = commit_change(c, found.live.name, found.live.update_time, &found.at, answer);
+        firestore_change_set_key(c, found.live.record.key, strlen(found.live.record.key));
+        status =
+            firestore_change_commit(c, found.live.name, found.live.update_time, &found.at, answer);
     }
     if (status >= SYNCGUARD_OK)
-        delete_duplicates(&c->ctx, &found);
+        firestore_duplicates_delete(&c->ctx, &found);
 out:
     json_decref(found.dead);
     return status;
 }
 
-static syncguard_status change_run(change *c)
+static syncguard_status firestore_change_run(change *c)
 {
     syncguard_status status;
     int attempt = 1;
@@ -380,9 +387,9 @@ static syncguard_status change_run(change *c)
         status = syncguard_limits_check(c->ctx.limits, c->ctx.err);
         if (status != SYNCGUARD_OK)
             break;
-        bool cached = change_cached(c, &answer, &status);
+        bool cached = firestore_change_by_cache(c, &answer, &status);
         if (!cached)
-            status = change_found(c, &answer);
+            status = firestore_change_by_query(c, &answer);
         if (cached && answer.conflict && attempt == 1) {
             /* The cache was wrong, which is no contention: query at once. */
             attempt++;
@@ -400,7 +407,7 @@ syncguard_status sg_firestore_release(syncguard_backend *backend, syncguard_rele
                                       syncguard_error *err)
 {
     change c = {.ctx = {(sg_firestore_backend *)backend, &op->limits, err}, .lock_id = op->lock_id};
-    syncguard_status status = change_run(&c);
+    syncguard_status status = firestore_change_run(&c);
 
     /* Gone after a deletion of ours that may have been applied: it was. */
     if (status == SYNCGUARD_ABSENT && c.may_have_been_applied)
@@ -421,7 +428,7 @@ syncguard_status sg_firestore_extend(syncguard_backend *backend, syncguard_exten
                 .lock_id = op->lock_id,
                 .ttl_ms = op->ttl_ms,
                 .first_sent_ns = op->first_sent_ns};
-    syncguard_status status = change_run(&c);
+    syncguard_status status = firestore_change_run(&c);
     op->first_sent_ns = c.first_sent_ns;
     op->reason = status == SYNCGUARD_ABSENT ? c.reason : SYNCGUARD_REASON_NONE;
     if (status == SYNCGUARD_OK)
@@ -432,7 +439,8 @@ syncguard_status sg_firestore_extend(syncguard_backend *backend, syncguard_exten
 /* ---- undo and cleanup ---- */
 
 /* Deletes the document if it is still as it was read. ABSENT: it is not. */
-static syncguard_status delete_lock(const sg_firestore_context *ctx, const sg_firestore_lock *lock)
+static syncguard_status firestore_lock_delete(const sg_firestore_context *ctx,
+                                              const sg_firestore_lock *lock)
 {
     json_t *write = sg_firestore_write_delete(lock->name, lock->update_time);
     sg_firestore_answer answer;
@@ -459,7 +467,7 @@ syncguard_status sg_firestore_undo(syncguard_backend *backend, const char *key, 
     if (strcmp(lock.record.lock_id, lock_id) != 0)
         return SYNCGUARD_ABSENT;
     /* Once granted and deleted it cannot be granted again: the counter has moved on. */
-    return delete_lock(&ctx, &lock);
+    return firestore_lock_delete(&ctx, &lock);
 }
 
 /* What is dead by a wrong clock may be alive: the read has just shown how wrong ours is. */
@@ -478,5 +486,5 @@ syncguard_status sg_firestore_cleanup(syncguard_backend *backend, const syncguar
         at.wall_ms - lock.record.expires_at_ms <= SYNCGUARD_CLEANUP_GUARD_MS)
         return SYNCGUARD_ABSENT;
     status = sg_firestore_clock_check(&ctx.backend->clock, SG_FIRESTORE_LIVENESS, &at, err);
-    return status == SYNCGUARD_OK ? delete_lock(&ctx, &lock) : status;
+    return status == SYNCGUARD_OK ? firestore_lock_delete(&ctx, &lock) : status;
 }

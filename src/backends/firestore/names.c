@@ -11,7 +11,7 @@
 #define ALNUM "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 /* Firestore's rule for the id of a document or collection; length is not 0. */
-static bool legal_id(const char *id, size_t length)
+static bool firestore_id_is_legal(const char *id, size_t length)
 {
     if (memchr(id, '/', length) != NULL)
         return false;
@@ -23,7 +23,7 @@ static bool legal_id(const char *id, size_t length)
 }
 
 /* UTF-8 without control characters. */
-static bool plain_utf8(const char *text, size_t length)
+static bool firestore_path_is_plain_utf8(const char *text, size_t length)
 {
     bool ascii = true;
     for (size_t i = 0; i < length; i++) {
@@ -35,16 +35,17 @@ static bool plain_utf8(const char *text, size_t length)
     return ascii || syncguard_nfc(text, length, normalised, sizeof normalised) >= 0;
 }
 
-static syncguard_status check_collection(const char *option, const char *path, syncguard_error *err)
+static syncguard_status firestore_collection_check(const char *option, const char *path,
+                                                   syncguard_error *err)
 {
     size_t length = strlen(path);
     size_t segments = 0;
     const char *at = path;
-    if (length == 0 || length > MAX_COLLECTION_BYTES || !plain_utf8(path, length))
+    if (length == 0 || length > MAX_COLLECTION_BYTES || !firestore_path_is_plain_utf8(path, length))
         goto bad;
     for (;;) {
         size_t n = strcspn(at, "/");
-        if (n == 0 || n > SYNCGUARD_FIRESTORE_LIMIT_BYTES || !legal_id(at, n))
+        if (n == 0 || n > SYNCGUARD_FIRESTORE_LIMIT_BYTES || !firestore_id_is_legal(at, n))
             goto bad;
         segments++;
         if (at[n] == '\0')
@@ -58,8 +59,8 @@ bad:
                           "option %s is no legal path of a Firestore collection", option);
 }
 
-static syncguard_status check_word(const char *what, const char *word, const char *allowed,
-                                   syncguard_error *err)
+static syncguard_status firestore_word_check(const char *what, const char *word,
+                                             const char *allowed, syncguard_error *err)
 {
     size_t length = strlen(word);
     if (length == 0 || length > 128 || strspn(word, allowed) != length)
@@ -68,8 +69,8 @@ static syncguard_status check_word(const char *what, const char *word, const cha
     return SYNCGUARD_OK;
 }
 
-static bool fill(sg_firestore_names *names, const char *project, const char *database,
-                 const char *base_url)
+static bool firestore_names_fill(sg_firestore_names *names, const char *project,
+                                 const char *database, const char *base_url)
 {
     char *slash = names->collection != NULL ? strrchr(names->collection, '/') : NULL;
     names->collection_id = slash != NULL ? slash + 1 : names->collection;
@@ -99,13 +100,13 @@ syncguard_status sg_firestore_names_init(sg_firestore_names *names,
     const char *fences =
         options->fence_collection != NULL ? options->fence_collection : "fence_counters";
     memset(names, 0, sizeof *names);
-    syncguard_status status = check_word("project", project, ALNUM "-._:", err);
+    syncguard_status status = firestore_word_check("project", project, ALNUM "-._:", err);
     if (status == SYNCGUARD_OK)
-        status = check_word("database", database, ALNUM "-_()", err);
+        status = firestore_word_check("database", database, ALNUM "-_()", err);
     if (status == SYNCGUARD_OK)
-        status = check_collection("collection", collection, err);
+        status = firestore_collection_check("collection", collection, err);
     if (status == SYNCGUARD_OK)
-        status = check_collection("fence_collection", fences, err);
+        status = firestore_collection_check("fence_collection", fences, err);
     /* Cleanup deletes documents of the lock collection only, so this keeps it off counters. */
     if (status == SYNCGUARD_OK && strcmp(collection, fences) == 0)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -114,7 +115,7 @@ syncguard_status sg_firestore_names_init(sg_firestore_names *names,
         return status;
     names->collection = syncguard_strdup(collection);
     names->fences = syncguard_strdup(fences);
-    if (!fill(names, project, database, base_url)) {
+    if (!firestore_names_fill(names, project, database, base_url)) {
         sg_firestore_names_destroy(names);
         return syncguard_fail_memory(err);
     }
@@ -141,7 +142,7 @@ syncguard_status sg_firestore_names_of(const sg_firestore_names *names, const ch
                                SYNCGUARD_FIRESTORE_RESERVE_BYTES, id, &id_length, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!legal_id(id, id_length))
+    if (!firestore_id_is_legal(id, id_length))
         syncguard_name_hash(key, length, id);
     (void)snprintf(lock, SG_FIRESTORE_PATH_BYTES, "%s/%s/%s", names->documents, names->collection,
                    id);

@@ -26,7 +26,7 @@ void syncguard_firestore_clock_info_init(syncguard_firestore_clock_info *info, s
 }
 
 /* Host, port and path only: no user info, no query, nothing that could split a header. */
-static bool plain_url_part(const char *text, const char *extra)
+static bool firestore_url_part_is_plain(const char *text, const char *extra)
 {
     size_t length = strlen(text);
     for (size_t i = 0; i < length; i++) {
@@ -39,8 +39,8 @@ static bool plain_url_part(const char *text, const char *extra)
 }
 
 /* An emulator is reached without TLS and without credentials. */
-static syncguard_status check_contradictions(const syncguard_firestore_options *options,
-                                             syncguard_error *err)
+static syncguard_status
+firestore_options_check_conflicts(const syncguard_firestore_options *options, syncguard_error *err)
 {
     const char *other = options->endpoint != NULL           ? "endpoint"
                         : options->credentials_file != NULL ? "credentials"
@@ -55,12 +55,12 @@ static syncguard_status check_contradictions(const syncguard_firestore_options *
 
 /* Nothing is encrypted and nobody is authenticated, so the host is on this machine unless the
  * options allow others. */
-static syncguard_status use_emulator(sg_firestore_config *config, const char *host,
-                                     const char *source, syncguard_error *err)
+static syncguard_status firestore_config_use_emulator(sg_firestore_config *config, const char *host,
+                                                      const char *source, syncguard_error *err)
 {
     if (strncmp(host, "http://", 7) == 0)
         host += 7;
-    if (!plain_url_part(host, "-._:[]"))
+    if (!firestore_url_part_is_plain(host, "-._:[]"))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s is no HOST:PORT",
                               source);
     (void)snprintf(config->base_url, sizeof config->base_url, "http://%s", host);
@@ -73,13 +73,14 @@ static syncguard_status use_emulator(sg_firestore_config *config, const char *ho
     return SYNCGUARD_OK;
 }
 
-static syncguard_status use_endpoint(sg_firestore_config *config, syncguard_error *err)
+static syncguard_status firestore_config_use_endpoint(sg_firestore_config *config,
+                                                      syncguard_error *err)
 {
     const char *endpoint = config->options.endpoint != NULL ? config->options.endpoint
                                                             : "https://firestore.googleapis.com";
     bool http = strncasecmp(endpoint, "http://", 7) == 0;
     config->tls = strncasecmp(endpoint, "https://", 8) == 0;
-    if (!(config->tls || http) || !plain_url_part(endpoint, "-._:[]/"))
+    if (!(config->tls || http) || !firestore_url_part_is_plain(endpoint, "-._:[]/"))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "option endpoint is no https URL of a server");
     if (http && !sg_firestore_url_loopback(endpoint))
@@ -92,7 +93,8 @@ static syncguard_status use_endpoint(sg_firestore_config *config, syncguard_erro
     return SYNCGUARD_OK;
 }
 
-static syncguard_status find_server(sg_firestore_config *config, syncguard_error *err)
+static syncguard_status firestore_config_set_server(sg_firestore_config *config,
+                                                    syncguard_error *err)
 {
     const char *host = config->options.emulator_host;
     const char *source = "option emulator_host";
@@ -100,12 +102,12 @@ static syncguard_status find_server(sg_firestore_config *config, syncguard_error
         host = syncguard_environment("FIRESTORE_EMULATOR_HOST");
         source = "FIRESTORE_EMULATOR_HOST";
     }
-    return host != NULL && host[0] != 0 ? use_emulator(config, host, source, err)
-                                        : use_endpoint(config, err);
+    return host != NULL && host[0] != 0 ? firestore_config_use_emulator(config, host, source, err)
+                                        : firestore_config_use_endpoint(config, err);
 }
 
-static syncguard_status check_numbers(const syncguard_firestore_options *options,
-                                      syncguard_error *err)
+static syncguard_status firestore_options_check_numbers(const syncguard_firestore_options *options,
+                                                        syncguard_error *err)
 {
     if (options->max_connections < 0 || options->max_connections > MAX_CONNECTIONS)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -130,11 +132,11 @@ syncguard_status sg_firestore_config_read(sg_firestore_config *config,
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(common, &config->common, err);
     if (status == SYNCGUARD_OK)
-        status = check_numbers(&config->options, err);
+        status = firestore_options_check_numbers(&config->options, err);
     if (status == SYNCGUARD_OK)
-        status = check_contradictions(&config->options, err);
+        status = firestore_options_check_conflicts(&config->options, err);
     if (status == SYNCGUARD_OK)
-        status = find_server(config, err);
+        status = firestore_config_set_server(config, err);
     if (config->options.max_connections == 0)
         config->options.max_connections = DEFAULT_CONNECTIONS;
     return status;

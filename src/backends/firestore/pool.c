@@ -25,12 +25,12 @@
 /* libcurl is initialised once per process; that is the only state of this file. */
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 
-static void start_curl(void)
+static void firestore_pool_init_curl(void)
 {
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void link_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
+static void firestore_pool_link(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
     handle->next = pool->handles;
     handle->previous = NULL;
@@ -39,7 +39,7 @@ static void link_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
     pool->handles = handle;
 }
 
-static void unlink_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
+static void firestore_pool_unlink(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
     if (handle->previous != NULL)
         handle->previous->next = handle->next;
@@ -49,7 +49,7 @@ static void unlink_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
         handle->next->previous = handle->previous;
 }
 
-static void drop_holder(atomic_int *holders)
+static void firestore_pool_drop_holder(atomic_int *holders)
 {
     if (holders != NULL && atomic_fetch_sub(holders, 1) == 1)
         syncguard_free(holders);
@@ -71,7 +71,7 @@ bool sg_firestore_out_of_descriptors(void)
     return false;
 }
 
-static sg_firestore_handle *last_returned(const sg_firestore_pool *pool)
+static sg_firestore_handle *firestore_pool_last_returned(const sg_firestore_pool *pool)
 {
     sg_firestore_handle *last = NULL;
     for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
@@ -83,27 +83,27 @@ static sg_firestore_handle *last_returned(const sg_firestore_pool *pool)
 
 /* A handle whose descriptors the program has closed is left as it is: libcurl would close, or write
  * to, what has their numbers now. */
-static sg_firestore_handle *find_idle(sg_firestore_pool *pool)
+static sg_firestore_handle *firestore_pool_find_idle(sg_firestore_pool *pool)
 {
-    sg_firestore_handle *handle = last_returned(pool);
+    sg_firestore_handle *handle = firestore_pool_last_returned(pool);
     while (handle != NULL && !sg_firestore_handle_intact(handle)) {
-        unlink_handle(pool, handle);
-        handle = last_returned(pool);
+        firestore_pool_unlink(pool, handle);
+        handle = firestore_pool_last_returned(pool);
     }
     return handle;
 }
 
 /* Made under the mutex, one at a time: each finds libcurl's pair by what a wake-up does to it. */
-static syncguard_status take(sg_firestore_pool *pool, sg_firestore_handle **out,
-                             syncguard_error *err)
+static syncguard_status firestore_pool_take(sg_firestore_pool *pool, sg_firestore_handle **out,
+                                            syncguard_error *err)
 {
     bool may_create = atomic_load(pool->holders) <= SG_FIRESTORE_MAX_ABANDONED;
     pthread_mutex_lock(&pool->mutex);
-    *out = find_idle(pool);
+    *out = firestore_pool_find_idle(pool);
     if (*out == NULL && may_create) {
         *out = sg_firestore_handle_create(&pool->trust);
         if (*out != NULL)
-            link_handle(pool, *out);
+            firestore_pool_link(pool, *out);
     }
     if (*out != NULL)
         (*out)->in_use = true;
@@ -124,7 +124,7 @@ syncguard_status sg_firestore_pool_get(sg_firestore_pool *pool, const syncguard_
     syncguard_status status = syncguard_gate_enter(&pool->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = take(pool, out, err);
+    status = firestore_pool_take(pool, out, err);
     if (status != SYNCGUARD_OK)
         syncguard_gate_leave(&pool->gate);
     return status;
@@ -141,37 +141,37 @@ void sg_firestore_pool_put(sg_firestore_pool *pool, sg_firestore_handle *handle)
 }
 
 /* Waits for the resolver in place of the caller. */
-static void *reap(void *argument)
+static void *firestore_pool_reap_handle(void *argument)
 {
     sg_firestore_handle *handle = argument;
     atomic_int *holders = handle->holders;
     (void)curl_multi_remove_handle(handle->multi, handle->easy);
     sg_firestore_handle_free(handle);
-    drop_holder(holders);
+    firestore_pool_drop_holder(holders);
     return NULL;
 }
 
 void sg_firestore_pool_abandon(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
     pthread_mutex_lock(&pool->mutex);
-    unlink_handle(pool, handle);
+    firestore_pool_unlink(pool, handle);
     pthread_mutex_unlock(&pool->mutex);
     handle->reply = NULL;
     handle->holders = pool->holders;
     atomic_fetch_add(pool->holders, 1);
     pthread_t thread;
     /* Without a thread the handle is lost: better than a caller that waits past its deadline. */
-    if (syncguard_thread_start(&thread, reap, handle) == 0)
+    if (syncguard_thread_start(&thread, firestore_pool_reap_handle, handle) == 0)
         pthread_detach(thread);
     else
-        drop_holder(pool->holders);
+        firestore_pool_drop_holder(pool->holders);
     syncguard_gate_leave(&pool->gate);
 }
 
 /* ---- opening, closing, forking ---- */
 
 /* What libcurl would trust by itself; NULL where it has to do that. */
-static X509_STORE *load_trusted(const char *ca_file)
+static X509_STORE *firestore_pool_load_trust(const char *ca_file)
 {
     const curl_version_info_data *about = curl_version_info(CURLVERSION_NOW);
     char ours[32];
@@ -193,16 +193,16 @@ static X509_STORE *load_trusted(const char *ca_file)
 }
 
 /* Also for a pool that was not initialised to its end. */
-static void free_settings(sg_firestore_pool *pool)
+static void firestore_pool_free_settings(sg_firestore_pool *pool)
 {
     X509_STORE_free(pool->trust.store);
     syncguard_free(pool->trust.ca_file);
-    drop_holder(pool->holders);
+    firestore_pool_drop_holder(pool->holders);
     memset(&pool->trust, 0, sizeof pool->trust);
     pool->holders = NULL;
 }
 
-static syncguard_status init_locks(sg_firestore_pool *pool, syncguard_error *err)
+static syncguard_status firestore_pool_init_locks(sg_firestore_pool *pool, syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_init(&pool->gate, pool->size, err);
     if (status == SYNCGUARD_OK && pthread_mutex_init(&pool->mutex, NULL) != 0) {
@@ -213,7 +213,7 @@ static syncguard_status init_locks(sg_firestore_pool *pool, syncguard_error *err
 }
 
 /* A pipe would block whoever reads it. */
-static bool is_readable_file(const char *path)
+static bool firestore_ca_file_is_readable(const char *path)
 {
     struct stat about;
     return access(path, R_OK) == 0 && stat(path, &about) == 0 && S_ISREG(about.st_mode);
@@ -228,8 +228,8 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
     pool->size = size;
     if (status != SYNCGUARD_OK)
         return status;
-    pthread_once(&curl_once, start_curl);
-    if (ca_file != NULL && !is_readable_file(ca_file))
+    pthread_once(&curl_once, firestore_pool_init_curl);
+    if (ca_file != NULL && !firestore_ca_file_is_readable(ca_file))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the file given by option ca_file cannot be read");
     pool->trust.ca_file = syncguard_strdup(ca_file);
@@ -239,11 +239,11 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
     if (pool->holders == NULL || (ca_file != NULL && pool->trust.ca_file == NULL))
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
-        status = init_locks(pool, err);
+        status = firestore_pool_init_locks(pool, err);
     if (status == SYNCGUARD_OK && tls)
-        pool->trust.store = load_trusted(ca_file);
+        pool->trust.store = firestore_pool_load_trust(ca_file);
     if (status != SYNCGUARD_OK)
-        free_settings(pool);
+        firestore_pool_free_settings(pool);
     return status;
 }
 
@@ -259,7 +259,7 @@ void sg_firestore_pool_destroy(sg_firestore_pool *pool)
     pool->handles = NULL;
     pthread_mutex_destroy(&pool->mutex);
     syncguard_gate_destroy(&pool->gate);
-    free_settings(pool);
+    firestore_pool_free_settings(pool);
 }
 
 syncguard_status sg_firestore_pool_after_fork(sg_firestore_pool *pool, syncguard_error *err)
@@ -275,5 +275,5 @@ syncguard_status sg_firestore_pool_after_fork(sg_firestore_pool *pool, syncguard
     pool->handles = NULL;
     /* The threads of abandoned transfers are the parent's. */
     atomic_store(pool->holders, 1);
-    return init_locks(pool, err);
+    return firestore_pool_init_locks(pool, err);
 }

@@ -54,7 +54,7 @@ syncguard_status sg_firestore_recheck_clock(const sg_firestore_context *ctx, con
     return status == SYNCGUARD_ABSENT ? SYNCGUARD_OK : status;
 }
 
-static void add_match(sg_firestore_matches *found, const sg_firestore_lock *lock)
+static void matches_add(sg_firestore_matches *found, const sg_firestore_lock *lock)
 {
     int64_t now_ms = found->at.wall_ms;
     found->count++;
@@ -87,7 +87,7 @@ syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const 
                                  &lock);
         if (strcmp(lock.record.lock_id, lock_id) != 0)
             continue;
-        add_match(found, &lock);
+        matches_add(found, &lock);
     }
     if (found->count > 1)
         syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_WARN,

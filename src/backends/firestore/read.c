@@ -31,7 +31,8 @@ syncguard_status sg_firestore_is_locked(syncguard_backend *backend, syncguard_is
     return SYNCGUARD_OK;
 }
 
-static syncguard_status lookup_key(const sg_firestore_context *ctx, syncguard_lookup_op *op)
+static syncguard_status firestore_lookup_by_key(const sg_firestore_context *ctx,
+                                                syncguard_lookup_op *op)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_lock lock;
@@ -47,7 +48,8 @@ static syncguard_status lookup_key(const sg_firestore_context *ctx, syncguard_lo
     return SYNCGUARD_OK;
 }
 
-static syncguard_status lookup_id(const sg_firestore_context *ctx, syncguard_lookup_op *op)
+static syncguard_status firestore_lookup_by_id(const sg_firestore_context *ctx,
+                                               syncguard_lookup_op *op)
 {
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(ctx, op->lock_id, &found);
@@ -67,7 +69,7 @@ syncguard_status sg_firestore_lookup(syncguard_backend *backend, syncguard_looku
                                      syncguard_error *err)
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, &op->limits, err};
-    return op->key != NULL ? lookup_key(&ctx, op) : lookup_id(&ctx, op);
+    return op->key != NULL ? firestore_lookup_by_key(&ctx, op) : firestore_lookup_by_id(&ctx, op);
 }
 
 typedef struct listing {
@@ -78,20 +80,20 @@ typedef struct listing {
     bool no_memory;
 } listing;
 
-static bool is_wanted(const listing *l, const syncguard_record *record)
+static bool firestore_listing_wants(const listing *l, const syncguard_record *record)
 {
     return l->expired ? record->now_ms - record->expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS
                       : syncguard_is_live(record->expires_at_ms, record->now_ms);
 }
 
-static bool show(void *context, const json_t *document, const char *name)
+static bool firestore_listing_show(void *context, const json_t *document, const char *name)
 {
     listing *l = context;
     (void)name;
     sg_firestore_lock lock;
     sg_firestore_lock_decode(document, &lock);
     lock.record.now_ms = syncguard_wall_ms();
-    if (lock.has_expiry && !is_wanted(l, &lock.record))
+    if (lock.has_expiry && !firestore_listing_wants(l, &lock.record))
         return true;
     if (lock.complete)
         return l->fn(l->context, &lock.record);
@@ -100,15 +102,15 @@ static bool show(void *context, const json_t *document, const char *name)
     return !lock.no_memory;
 }
 
-static syncguard_status list(syncguard_backend *backend, bool expired,
-                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
-                             syncguard_error *err)
+static syncguard_status firestore_list_locks(syncguard_backend *backend, bool expired,
+                                             const syncguard_limits *limits, syncguard_record_fn fn,
+                                             void *context, syncguard_error *err)
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, limits, err};
     listing l = {.fn = fn, .context = context, .expired = expired};
     syncguard_status status = sg_firestore_scan(
         &ctx, SG_FIRESTORE_QUERY, sg_firestore_query_page(ctx.backend->names.collection_id, PAGE),
-        PAGE, show, &l);
+        PAGE, firestore_listing_show, &l);
     if (l.no_memory)
         return syncguard_fail_memory(err);
     if (l.unreadable > 0)
@@ -121,12 +123,12 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
 syncguard_status sg_firestore_list(syncguard_backend *backend, const syncguard_limits *limits,
                                    syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list(backend, false, limits, fn, context, err);
+    return firestore_list_locks(backend, false, limits, fn, context, err);
 }
 
 syncguard_status sg_firestore_list_expired(syncguard_backend *backend,
                                            const syncguard_limits *limits, syncguard_record_fn fn,
                                            void *context, syncguard_error *err)
 {
-    return list(backend, true, limits, fn, context, err);
+    return firestore_list_locks(backend, true, limits, fn, context, err);
 }

@@ -16,22 +16,22 @@
 
 /* ---- reading ---- */
 
-static const json_t *field(const json_t *document, const char *name)
+static const json_t *firestore_document_field(const json_t *document, const char *name)
 {
     return json_object_get(json_object_get(document, "fields"), name);
 }
 
 /* A text without NUL bytes, else NULL: cut short it would name something else. */
-static const char *plain_text(const json_t *value)
+static const char *firestore_text_without_nul(const json_t *value)
 {
     const char *text = json_string_value(value);
     return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
 /* Copies a text without NUL bytes that is not empty and fits; else out is "". */
-static bool copy_text(const json_t *value, char *out, size_t size)
+static bool firestore_text_copy(const json_t *value, char *out, size_t size)
 {
-    const char *text = plain_text(value);
+    const char *text = firestore_text_without_nul(value);
     out[0] = '\0';
     if (text == NULL || text[0] == 0 || strlen(text) >= size)
         return false;
@@ -39,25 +39,25 @@ static bool copy_text(const json_t *value, char *out, size_t size)
     return true;
 }
 
-static bool read_text(const json_t *value, char *out, size_t size)
+static bool firestore_value_read_text(const json_t *value, char *out, size_t size)
 {
-    return copy_text(json_object_get(value, "stringValue"), out, size);
+    return firestore_text_copy(json_object_get(value, "stringValue"), out, size);
 }
 
 /* The key in NFC: another client may have stored it in another form, which may be longer. */
-static void read_key(const json_t *value, sg_firestore_lock *lock)
+static void firestore_value_read_key(const json_t *value, sg_firestore_lock *lock)
 {
     char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
     size_t length = 0;
     syncguard_status status = SYNCGUARD_E_INTERNAL;
-    if (read_text(value, raw, sizeof raw))
+    if (firestore_value_read_text(value, raw, sizeof raw))
         status = syncguard_key_normalise(raw, lock->record.key, &length, NULL);
     if (status != SYNCGUARD_OK)
         lock->record.key[0] = '\0';
     lock->no_memory = status == SYNCGUARD_E_OUT_OF_MEMORY;
 }
 
-static bool read_time(const json_t *value, int64_t *out)
+static bool firestore_value_read_time(const json_t *value, int64_t *out)
 {
     const json_t *integer = json_object_get(value, "integerValue");
     const json_t *real = json_object_get(value, "doubleValue");
@@ -86,21 +86,26 @@ void sg_firestore_lock_decode(const json_t *document, sg_firestore_lock *lock)
 {
     syncguard_record *record = &lock->record;
     memset(lock, 0, sizeof *lock);
-    lock->name = plain_text(json_object_get(document, "name"));
-    if (!copy_text(json_object_get(document, "updateTime"), lock->update_time,
-                   sizeof lock->update_time) ||
+    lock->name = firestore_text_without_nul(json_object_get(document, "name"));
+    if (!firestore_text_copy(json_object_get(document, "updateTime"), lock->update_time,
+                             sizeof lock->update_time) ||
         lock->name == NULL)
         return;
-    lock->has_expiry = read_time(field(document, "expiresAtMs"), &record->expires_at_ms);
-    if (!read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) ||
+    lock->has_expiry = firestore_value_read_time(firestore_document_field(document, "expiresAtMs"),
+                                                 &record->expires_at_ms);
+    if (!firestore_value_read_text(firestore_document_field(document, "lockId"), record->lock_id,
+                                   sizeof record->lock_id) ||
         !syncguard_lock_id_valid(record->lock_id))
         record->lock_id[0] = '\0';
-    read_key(field(document, "key"), lock);
-    if (!read_text(field(document, "fence"), record->fence, sizeof record->fence) ||
+    firestore_value_read_key(firestore_document_field(document, "key"), lock);
+    if (!firestore_value_read_text(firestore_document_field(document, "fence"), record->fence,
+                                   sizeof record->fence) ||
         !syncguard_fence_valid(record->fence))
         record->fence[0] = '\0';
-    (void)read_text(field(document, "owner"), record->owner, sizeof record->owner);
-    if (!read_time(field(document, "acquiredAtMs"), &record->acquired_at_ms))
+    (void)firestore_value_read_text(firestore_document_field(document, "owner"), record->owner,
+                                    sizeof record->owner);
+    if (!firestore_value_read_time(firestore_document_field(document, "acquiredAtMs"),
+                                   &record->acquired_at_ms))
         record->acquired_at_ms = 0;
     lock->complete =
         lock->has_expiry && record->lock_id[0] != 0 && record->key[0] != 0 && record->fence[0] != 0;
@@ -110,9 +115,10 @@ syncguard_status sg_firestore_counter_decode(const json_t *document, sg_firestor
                                              syncguard_error *err)
 {
     char text[SYNCGUARD_FENCE_SIZE];
-    if (!copy_text(json_object_get(document, "updateTime"), counter->update_time,
-                   sizeof counter->update_time) ||
-        !read_text(field(document, "fence"), text, sizeof text) ||
+    if (!firestore_text_copy(json_object_get(document, "updateTime"), counter->update_time,
+                             sizeof counter->update_time) ||
+        !firestore_value_read_text(firestore_document_field(document, "fence"), text,
+                                   sizeof text) ||
         !syncguard_fence_parse(text, &counter->value))
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
                               "the fence counter in the store is unreadable");
@@ -128,63 +134,68 @@ syncguard_status sg_firestore_fail_unreadable(const sg_firestore_lock *lock, syn
 
 /* ---- writing ---- */
 
-static json_t *text_value(const char *text)
+static json_t *firestore_value_from_text(const char *text)
 {
     return json_pack("{s:s}", "stringValue", text);
 }
 
-static json_t *time_value(int64_t value)
+static json_t *firestore_value_from_time(int64_t value)
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%lld", (long long)value);
     return json_pack("{s:s}", "integerValue", text);
 }
 
-static json_t *condition(const char *update_time)
+static json_t *firestore_write_condition(const char *update_time)
 {
     if (update_time[0] != 0)
         return json_pack("{s:s}", "updateTime", update_time);
     return json_pack("{s:b}", "exists", 0);
 }
 
-static json_t *update(const char *name, const char *update_time, json_t *fields)
+static json_t *firestore_write_update(const char *name, const char *update_time, json_t *fields)
 {
     json_t *document = sg_firestore_set(json_pack("{s:s}", "name", name), "fields", fields);
     return sg_firestore_set(sg_firestore_set(json_object(), "update", document), "currentDocument",
-                            condition(update_time));
+                            firestore_write_condition(update_time));
 }
 
 json_t *sg_firestore_write_lock(const char *name, const char *update_time,
                                 const syncguard_record *record)
 {
-    json_t *fields = sg_firestore_set(json_object(), "lockId", text_value(record->lock_id));
-    fields = sg_firestore_set(fields, "key", text_value(record->key));
-    fields = sg_firestore_set(fields, "fence", text_value(record->fence));
-    fields = sg_firestore_set(fields, "expiresAtMs", time_value(record->expires_at_ms));
-    fields = sg_firestore_set(fields, "acquiredAtMs", time_value(record->acquired_at_ms));
+    json_t *fields =
+        sg_firestore_set(json_object(), "lockId", firestore_value_from_text(record->lock_id));
+    fields = sg_firestore_set(fields, "key", firestore_value_from_text(record->key));
+    fields = sg_firestore_set(fields, "fence", firestore_value_from_text(record->fence));
+    fields =
+        sg_firestore_set(fields, "expiresAtMs", firestore_value_from_time(record->expires_at_ms));
+    fields =
+        sg_firestore_set(fields, "acquiredAtMs", firestore_value_from_time(record->acquired_at_ms));
     if (record->owner[0] != 0)
-        fields = sg_firestore_set(fields, "owner", text_value(record->owner));
-    return update(name, update_time, fields);
+        fields = sg_firestore_set(fields, "owner", firestore_value_from_text(record->owner));
+    return firestore_write_update(name, update_time, fields);
 }
 
 json_t *sg_firestore_write_fence(const char *name, const char *update_time, const char *fence,
                                  const char *key)
 {
-    json_t *fields = sg_firestore_set(json_object(), "fence", text_value(fence));
-    return update(name, update_time, sg_firestore_set(fields, "keyDebug", text_value(key)));
+    json_t *fields = sg_firestore_set(json_object(), "fence", firestore_value_from_text(fence));
+    return firestore_write_update(
+        name, update_time, sg_firestore_set(fields, "keyDebug", firestore_value_from_text(key)));
 }
 
 json_t *sg_firestore_write_expiry(const char *name, const char *update_time, int64_t expires_at_ms)
 {
-    json_t *fields = sg_firestore_set(json_object(), "expiresAtMs", time_value(expires_at_ms));
-    return sg_firestore_set(update(name, update_time, fields), "updateMask",
+    json_t *fields =
+        sg_firestore_set(json_object(), "expiresAtMs", firestore_value_from_time(expires_at_ms));
+    return sg_firestore_set(firestore_write_update(name, update_time, fields), "updateMask",
                             json_pack("{s:[s]}", "fieldPaths", "expiresAtMs"));
 }
 
 json_t *sg_firestore_write_delete(const char *name, const char *update_time)
 {
     return sg_firestore_set(json_pack("{s:s}", "delete", name), "currentDocument",
-                            condition(update_time));
+                            firestore_write_condition(update_time));
 }
 
 /* ---- queries ---- */
@@ -198,7 +209,7 @@ json_t *sg_firestore_query_id(const char *collection_id, const char *lock_id)
 }
 
 /* What pages have in common: their fields, and their order by name. */
-static json_t *page(json_t *from, int limit)
+static json_t *firestore_query_make_page(json_t *from, int limit)
 {
     return json_pack("{s:[o],s:{s:[{s:s},{s:s},{s:s},{s:s},{s:s},{s:s}]},s:[{s:{s:s},s:s}],s:i}",
                      "from", from, "select", "fields", "fieldPath", "lockId", "fieldPath", "key",
@@ -209,7 +220,8 @@ static json_t *page(json_t *from, int limit)
 
 json_t *sg_firestore_query_page(const char *collection_id, int limit)
 {
-    json_t *query = page(json_pack("{s:s}", "collectionId", collection_id), limit);
+    json_t *query =
+        firestore_query_make_page(json_pack("{s:s}", "collectionId", collection_id), limit);
     return sg_firestore_set(json_object(), "structuredQuery", query);
 }
 
@@ -219,7 +231,7 @@ bool sg_firestore_query_next(json_t *query, const char *last)
     return json_object_set_new(json_object_get(query, "structuredQuery"), "startAt", start) == 0;
 }
 
-static json_t *name_filter(const char *op, json_t *name)
+static json_t *firestore_query_name_filter(const char *op, json_t *name)
 {
     return json_pack("{s:{s:{s:s},s:s,s:{s:o}}}", "fieldFilter", "field", "fieldPath", "__name__",
                      "op", op, "value", "referenceValue", name);
@@ -231,15 +243,16 @@ json_t *sg_firestore_query_below(const char *collection, int limit)
     static const char least[] = "/__id-9223372036854775808__";
     size_t length = strlen(collection);
     char bound[SG_FIRESTORE_PATH_BYTES + sizeof least + 1];
-    json_t *query = page(json_pack("{s:b}", "allDescendants", 1), limit);
+    json_t *query = firestore_query_make_page(json_pack("{s:b}", "allDescendants", 1), limit);
     memcpy(bound, collection, length);
     memcpy(bound + length, least, sizeof least);
-    json_t *filters =
-        sg_firestore_add(json_array(), name_filter("GREATER_THAN_OR_EQUAL", json_string(bound)));
+    json_t *filters = sg_firestore_add(
+        json_array(), firestore_query_name_filter("GREATER_THAN_OR_EQUAL", json_string(bound)));
     bound[length] = '\0';
     memcpy(bound + length + 1, least, sizeof least - 1);
     filters = sg_firestore_add(
-        filters, name_filter("LESS_THAN", json_stringn(bound, length + sizeof least)));
+        filters,
+        firestore_query_name_filter("LESS_THAN", json_stringn(bound, length + sizeof least)));
     query = sg_firestore_set(
         query, "where",
         json_pack("{s:{s:s,s:o}}", "compositeFilter", "op", "AND", "filters", filters));

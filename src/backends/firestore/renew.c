@@ -27,7 +27,7 @@ typedef struct batch {
 
 /* Adds the write for item i, if it is cached and live. Firestore refuses a request that names a
  * document twice: the second one (or one whose hash is the same) is left to a single extend. */
-static void add(batch *b, size_t i, const sg_firestore_instant *at, json_t *writes)
+static void firestore_renew_add(batch *b, size_t i, const sg_firestore_instant *at, json_t *writes)
 {
     syncguard_extend_op *item = &b->items[i];
     char name[SG_FIRESTORE_PATH_BYTES];
@@ -50,7 +50,8 @@ static void add(batch *b, size_t i, const sg_firestore_instant *at, json_t *writ
 }
 
 /* The result of write number `index`. False: refused. */
-static bool was_renewed(batch *b, const sg_firestore_answer *answer, size_t index, int64_t now_ms)
+static bool firestore_renew_apply_result(batch *b, const sg_firestore_answer *answer, size_t index,
+                                         int64_t now_ms)
 {
     const json_t *state = json_array_get(json_object_get(answer->json, "status"), index);
     const char *update_time = sg_firestore_answer_time(answer, index);
@@ -68,7 +69,7 @@ static bool was_renewed(batch *b, const sg_firestore_answer *answer, size_t inde
 }
 
 /* With the first document that is cached: one shows the time as well as all. */
-static syncguard_status recheck_clock(const batch *b)
+static syncguard_status firestore_renew_recheck_clock(const batch *b)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_cached cached;
@@ -80,10 +81,10 @@ static syncguard_status recheck_clock(const batch *b)
 }
 
 /* One request for those items that are not renewed yet. */
-static syncguard_status send(batch *b)
+static syncguard_status firestore_renew_send(batch *b)
 {
     sg_firestore_clock *clock = &b->ctx.backend->clock;
-    syncguard_status status = recheck_clock(b);
+    syncguard_status status = firestore_renew_recheck_clock(b);
     sg_firestore_instant at = sg_firestore_now();
     json_t *writes = json_array();
     if (status == SYNCGUARD_OK)
@@ -91,7 +92,7 @@ static syncguard_status send(batch *b)
     b->sent_count = b->refused_count = 0;
     for (size_t i = 0; status == SYNCGUARD_OK && i < b->count; i++) {
         if (b->items[i].status != SYNCGUARD_OK)
-            add(b, i, &at, writes);
+            firestore_renew_add(b, i, &at, writes);
     }
     if (b->sent_count == 0) {
         json_decref(writes);
@@ -103,7 +104,7 @@ static syncguard_status send(batch *b)
     if (status == SYNCGUARD_OK) {
         status = sg_firestore_clock_check(clock, SG_FIRESTORE_EXPIRY, &at, b->ctx.err);
         for (size_t i = 0; status == SYNCGUARD_OK && i < b->sent_count; i++) {
-            if (!was_renewed(b, &answer, i, at.wall_ms))
+            if (!firestore_renew_apply_result(b, &answer, i, at.wall_ms))
                 b->refused[b->refused_count++] = b->sent[i];
         }
     } else if ((status == SYNCGUARD_E_INVALID_ARGUMENT || status == SYNCGUARD_E_INTERNAL) &&
@@ -116,8 +117,9 @@ static syncguard_status send(batch *b)
 }
 
 /* Whether the document is still that lock, and live; then the cache has it as it is now. */
-static bool refresh_one(sg_firestore_backend *backend, const sg_firestore_answer *read,
-                        const char *lock_id, int64_t now_ms)
+static bool firestore_renew_refresh_one(sg_firestore_backend *backend,
+                                        const sg_firestore_answer *read, const char *lock_id,
+                                        int64_t now_ms)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     const json_t *document = NULL;
@@ -137,7 +139,7 @@ static bool refresh_one(sg_firestore_backend *backend, const sg_firestore_answer
 }
 
 /* One read of the refused documents. Sets *fresh if it is worth sending them again. */
-static syncguard_status refresh(const batch *b, bool *fresh)
+static syncguard_status firestore_renew_refresh(const batch *b, bool *fresh)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     json_t *names = json_array();
@@ -154,7 +156,7 @@ static syncguard_status refresh(const batch *b, bool *fresh)
     int64_t now_ms = syncguard_wall_ms();
     for (size_t i = 0; status == SYNCGUARD_OK && i < b->refused_count; i++) {
         const char *lock_id = b->items[b->refused[i]].lock_id;
-        if (refresh_one(b->ctx.backend, &read, lock_id, now_ms))
+        if (firestore_renew_refresh_one(b->ctx.backend, &read, lock_id, now_ms))
             *fresh = true;
         else
             sg_firestore_cache_drop(&b->ctx.backend->cache, lock_id);
@@ -169,15 +171,15 @@ static syncguard_status refresh(const batch *b, bool *fresh)
  * before it was their turn. So they are read together, and sent again once; what is refused even
  * then is left to a single extend.
  */
-static syncguard_status extend_batch(batch *b)
+static syncguard_status firestore_renew_batch(batch *b)
 {
     bool fresh = false;
-    syncguard_status status = send(b);
+    syncguard_status status = firestore_renew_send(b);
     if (status == SYNCGUARD_OK && b->refused_count > 0)
-        status = refresh(b, &fresh);
+        status = firestore_renew_refresh(b, &fresh);
     if (status != SYNCGUARD_OK || !fresh)
         return status;
-    status = send(b);
+    status = firestore_renew_send(b);
     for (size_t i = 0; status == SYNCGUARD_OK && i < b->refused_count; i++)
         sg_firestore_cache_drop(&b->ctx.backend->cache, b->items[b->refused[i]].lock_id);
     return status;
@@ -193,7 +195,7 @@ syncguard_status sg_firestore_extend_many(syncguard_backend *backend, syncguard_
         items[i].status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
         items[i].reason = SYNCGUARD_REASON_NONE;
     }
-    syncguard_status status = extend_batch(&b);
+    syncguard_status status = firestore_renew_batch(&b);
     bool decided = false;
     for (size_t i = 0; i < count; i++)
         decided = decided || items[i].status == SYNCGUARD_OK;

@@ -10,13 +10,13 @@
 static const char *const method_names[] = {"batchGet", "commit", "batchWrite", "runQuery",
                                            "runQuery"};
 
-static bool is_read(sg_firestore_method method)
+static bool firestore_method_is_read(sg_firestore_method method)
 {
     return method != SG_FIRESTORE_COMMIT && method != SG_FIRESTORE_BATCH_WRITE;
 }
 
 /* The error object of an answer; streamed answers wrap it into an array. */
-static const json_t *error_of(const json_t *json)
+static const json_t *firestore_answer_error(const json_t *json)
 {
     const json_t *error = json_object_get(json, "error");
     for (size_t i = 0; error == NULL && i < json_array_size(json); i++)
@@ -24,14 +24,15 @@ static const json_t *error_of(const json_t *json)
     return json_is_object(error) ? error : NULL;
 }
 
-static syncguard_status fail(const sg_firestore_context *ctx, const json_t *error, long http,
-                             sg_firestore_method method, sg_firestore_answer *answer)
+static syncguard_status firestore_request_fail(const sg_firestore_context *ctx, const json_t *error,
+                                               long http, sg_firestore_method method,
+                                               sg_firestore_answer *answer)
 {
     const char *word = json_string_value(json_object_get(error, "status"));
     const sg_firestore_error_class *class = sg_firestore_classify(word, http);
     answer->conflict = method == SG_FIRESTORE_COMMIT && class->conflict;
     answer->retryable = answer->conflict;
-    if (!is_read(method) && class->may_have_been_applied)
+    if (!firestore_method_is_read(method) && class->may_have_been_applied)
         answer->may_have_been_applied = true;
     if (answer->conflict)
         return syncguard_fail(ctx->err, SYNCGUARD_E_SERVICE_UNAVAILABLE, class->word,
@@ -44,8 +45,8 @@ static syncguard_status fail(const sg_firestore_context *ctx, const json_t *erro
                           method_names[method], http);
 }
 
-static void sample_clock(sg_firestore_clock *clock, const json_t *json,
-                         const sg_firestore_reply *reply)
+static void firestore_request_sample_clock(sg_firestore_clock *clock, const json_t *json,
+                                           const sg_firestore_reply *reply)
 {
     static const int64_t half_second_ns = INT64_C(500000000);
     const json_t *time = json_object_get(json, "commitTime");
@@ -65,20 +66,22 @@ static void sample_clock(sg_firestore_clock *clock, const json_t *json,
     sg_firestore_clock_sample(clock, server_ns, slack_ns, reply->start_ns, reply->end_ns);
 }
 
-static syncguard_status interpret_reply(const sg_firestore_context *ctx, sg_firestore_method method,
-                                        const sg_firestore_reply *reply,
-                                        sg_firestore_answer *answer)
+static syncguard_status firestore_request_interpret(const sg_firestore_context *ctx,
+                                                    sg_firestore_method method,
+                                                    const sg_firestore_reply *reply,
+                                                    sg_firestore_answer *answer)
 {
     json_error_t why = {.text = ""};
     answer->json =
         reply->length != 0 ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, &why) : NULL;
-    sample_clock(&ctx->backend->clock, answer->json, reply);
-    const json_t *error = error_of(answer->json);
+    firestore_request_sample_clock(&ctx->backend->clock, answer->json, reply);
+    const json_t *error = firestore_answer_error(answer->json);
     if (reply->status != 200 || error != NULL)
-        return fail(ctx, error, reply->status, method, answer);
-    if ((is_read(method) ? json_is_array(answer->json) : json_is_object(answer->json)) != 0)
+        return firestore_request_fail(ctx, error, reply->status, method, answer);
+    if ((firestore_method_is_read(method) ? json_is_array(answer->json)
+                                          : json_is_object(answer->json)) != 0)
         return SYNCGUARD_OK;
-    if (!is_read(method))
+    if (!firestore_method_is_read(method))
         answer->may_have_been_applied = true;
     if (reply->length != 0 && answer->json == NULL &&
         json_error_code(&why) == json_error_out_of_memory)
@@ -89,7 +92,8 @@ static syncguard_status interpret_reply(const sg_firestore_context *ctx, sg_fire
 
 /* libcurl keeps connections to itself. What shows is that a request failed and a later one did not,
  * or that libcurl had to send one twice. */
-static void report_reconnect(sg_firestore_backend *backend, syncguard_status status, bool resent)
+static void firestore_reconnect_report(sg_firestore_backend *backend, syncguard_status status,
+                                       bool resent)
 {
     if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_NETWORK_TIMEOUT)
         atomic_store(&backend->unreachable, true);
@@ -98,9 +102,10 @@ static void report_reconnect(sg_firestore_backend *backend, syncguard_status sta
         syncguard_backend_reconnected(&backend->base);
 }
 
-static syncguard_status send_once(const sg_firestore_context *ctx, sg_firestore_method method,
-                                  sg_firestore_http_request *request, sg_firestore_answer *answer,
-                                  long *http)
+static syncguard_status firestore_request_send_once(const sg_firestore_context *ctx,
+                                                    sg_firestore_method method,
+                                                    sg_firestore_http_request *request,
+                                                    sg_firestore_answer *answer, long *http)
 {
     sg_firestore_backend *backend = ctx->backend;
     sg_firestore_token *token = NULL;
@@ -113,11 +118,12 @@ static syncguard_status send_once(const sg_firestore_context *ctx, sg_firestore_
     sg_firestore_reply reply;
     status = sg_firestore_transfer(&backend->pool, request, ctx->limits, &reply, ctx->err);
     *http = reply.status;
-    report_reconnect(backend, status, reply.resent);
-    if (!is_read(method) && (reply.resent || (status != SYNCGUARD_OK && reply.sent)))
+    firestore_reconnect_report(backend, status, reply.resent);
+    if (!firestore_method_is_read(method) &&
+        (reply.resent || (status != SYNCGUARD_OK && reply.sent)))
         answer->may_have_been_applied = true;
     if (status == SYNCGUARD_OK)
-        status = interpret_reply(ctx, method, &reply, answer);
+        status = firestore_request_interpret(ctx, method, &reply, answer);
     else
         answer->retryable = reply.broken;
     if (*http == 401)
@@ -148,11 +154,11 @@ syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore
             emulator && sg_firestore_url_loopback(url),
         };
         long http;
-        status = send_once(ctx, method, &request, answer, &http);
+        status = firestore_request_send_once(ctx, method, &request, answer, &http);
         /* A refused token is replaced once: it may have been revoked before its time. */
         if (http == 401 && !emulator) {
             sg_firestore_answer_free(answer);
-            status = send_once(ctx, method, &request, answer, &http);
+            status = firestore_request_send_once(ctx, method, &request, answer, &http);
         }
     } else {
         status = syncguard_fail_memory(ctx->err);

@@ -32,24 +32,25 @@ void sg_firestore_token_drop(sg_firestore_token *token)
     }
 }
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t token_min_int64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
 /* lifetime_ms counts from start_ns, when the token was asked for. */
-static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int64_t start_ns)
+static sg_firestore_token *token_create(const char *text, int64_t lifetime_ms, int64_t start_ns)
 {
     size_t length = strlen(text);
     sg_firestore_token *token = syncguard_malloc(sizeof *token + sizeof HEADER + length);
     if (token == NULL)
         return NULL;
     int64_t lifetime_ns =
-        lifetime_ms > 0 ? least(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
+        lifetime_ms > 0 ? token_min_int64(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
     atomic_init(&token->references, 1);
     /* Renewed in its last five minutes (or fifth), not used in its last ten seconds (or tenth). */
-    token->renew_at_ns = start_ns + lifetime_ns - least(lifetime_ns / 5, 300 * NS_PER_S);
-    token->expires_at_ns = start_ns + lifetime_ns - least(lifetime_ns / 10, 10 * NS_PER_S);
+    token->renew_at_ns = start_ns + lifetime_ns - token_min_int64(lifetime_ns / 5, 300 * NS_PER_S);
+    token->expires_at_ns =
+        start_ns + lifetime_ns - token_min_int64(lifetime_ns / 10, 10 * NS_PER_S);
     memcpy(token->header, HEADER, sizeof HEADER - 1);
     memcpy(token->header + sizeof HEADER - 1, text, length + 1);
     return token;
@@ -70,8 +71,8 @@ static bool token_text_valid(const char *text)
 
 /* ---- fetching ---- */
 
-static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore_token **out,
-                                   syncguard_error *err)
+static syncguard_status token_read_reply(const sg_firestore_reply *reply, sg_firestore_token **out,
+                                         syncguard_error *err)
 {
     char native[32];
     if (reply->status != 200) {
@@ -92,7 +93,7 @@ static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore
         double lifetime = json_number_value(seconds);
         if (!(lifetime > 0 && lifetime < 86400))
             lifetime = lifetime > 0 ? 86400 : 0;
-        *out = make_token(json_string_value(text), (int64_t)(lifetime * 1000), reply->start_ns);
+        *out = token_create(json_string_value(text), (int64_t)(lifetime * 1000), reply->start_ns);
         if (*out == NULL)
             status = syncguard_fail_memory(err);
     }
@@ -102,7 +103,7 @@ static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore
 }
 
 /* NULL without memory. */
-static char *user_form(const sg_firestore_credentials *c)
+static char *token_user_form(const sg_firestore_credentials *c)
 {
     char *id = sg_firestore_percent_encode(c->client, "");
     char *secret = sg_firestore_percent_encode(c->secret, "");
@@ -118,8 +119,8 @@ static char *user_form(const sg_firestore_credentials *c)
     return body;
 }
 
-static syncguard_status service_form(const sg_firestore_credentials *c, char **body,
-                                     syncguard_error *err)
+static syncguard_status token_service_form(const sg_firestore_credentials *c, char **body,
+                                           syncguard_error *err)
 {
     char *jwt = NULL;
     syncguard_status status = sg_firestore_jwt(c->client, c->key_id, c->secret, c->token_uri,
@@ -132,9 +133,10 @@ static syncguard_status service_form(const sg_firestore_credentials *c, char **b
     return SYNCGUARD_OK;
 }
 
-static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_firestore_pool *pool,
-                                        const syncguard_limits *limits, sg_firestore_token **out,
-                                        syncguard_error *err)
+static syncguard_status token_fetch_over_http(const sg_firestore_credentials *c,
+                                              sg_firestore_pool *pool,
+                                              const syncguard_limits *limits,
+                                              sg_firestore_token **out, syncguard_error *err)
 {
     sg_firestore_http_request request = {c->token_uri, NULL, 0, {NULL, NULL}, false};
     syncguard_status status = SYNCGUARD_OK;
@@ -146,9 +148,9 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
         request.headers[0] = "Content-Type: application/x-www-form-urlencoded";
         request.direct = sg_firestore_url_loopback(c->token_uri);
         if (c->kind == SG_FIRESTORE_USER)
-            body = user_form(c);
+            body = token_user_form(c);
         else
-            status = service_form(c, &body, err);
+            status = token_service_form(c, &body, err);
         if (status == SYNCGUARD_OK && body == NULL)
             status = syncguard_fail_memory(err);
         if (status != SYNCGUARD_OK)
@@ -159,7 +161,7 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
     sg_firestore_reply reply;
     status = sg_firestore_transfer(pool, &request, limits, &reply, err);
     if (status == SYNCGUARD_OK)
-        status = read_token(&reply, out, err);
+        status = token_read_reply(&reply, out, err);
     else if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && c->kind == SG_FIRESTORE_METADATA)
         status = syncguard_fail(err, status, err != NULL ? err->native : NULL,
                                 "no credentials are configured and no metadata server answers");
@@ -168,9 +170,9 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
     return status;
 }
 
-static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
-                                            const syncguard_limits *limits,
-                                            sg_firestore_token **out, syncguard_error *err)
+static syncguard_status token_fetch_from_callback(const sg_firestore_credentials *c,
+                                                  const syncguard_limits *limits,
+                                                  sg_firestore_token **out, syncguard_error *err)
 {
     int64_t start_ns = syncguard_clock_ns();
     int64_t left_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS;
@@ -189,7 +191,7 @@ static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "the token callback gave no usable token");
     } else {
-        *out = make_token(buffer, lifetime_ms, start_ns);
+        *out = token_create(buffer, lifetime_ms, start_ns);
         if (*out == NULL)
             status = syncguard_fail_memory(err);
     }
@@ -197,16 +199,16 @@ static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
     return status;
 }
 
-static syncguard_status fetch(const sg_firestore_credentials *c, sg_firestore_pool *pool,
-                              const syncguard_limits *limits, sg_firestore_token **out,
-                              syncguard_error *err)
+static syncguard_status token_fetch(const sg_firestore_credentials *c, sg_firestore_pool *pool,
+                                    const syncguard_limits *limits, sg_firestore_token **out,
+                                    syncguard_error *err)
 {
     if (c->kind == SG_FIRESTORE_CALLBACK)
-        return fetch_from_callback(c, limits, out, err);
+        return token_fetch_from_callback(c, limits, out, err);
     if (c->kind != SG_FIRESTORE_EMULATOR)
-        return fetch_over_http(c, pool, limits, out, err);
+        return token_fetch_over_http(c, pool, limits, out, err);
     /* What Google's own clients send. */
-    *out = make_token("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
+    *out = token_create("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
@@ -240,7 +242,7 @@ void sg_firestore_tokens_destroy(sg_firestore_tokens *tokens)
 }
 
 /* With the mutex held. */
-static sg_firestore_token *share(sg_firestore_token *token)
+static sg_firestore_token *token_share(sg_firestore_token *token)
 {
     if (token != NULL)
         atomic_fetch_add(&token->references, 1);
@@ -253,7 +255,7 @@ static sg_firestore_token *share(sg_firestore_token *token)
  * get NULL for a token that is still good (until *good_until_ns, else 0) renews it for the others,
  * which go on meanwhile.
  */
-static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *good_until_ns)
+static sg_firestore_token *token_share_usable(sg_firestore_tokens *tokens, int64_t *good_until_ns)
 {
     int64_t now = syncguard_clock_ns();
     *good_until_ns = 0;
@@ -267,39 +269,39 @@ static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *go
         *good_until_ns = token->expires_at_ns;
         token = NULL;
     }
-    token = share(token);
+    token = token_share(token);
     pthread_mutex_unlock(&tokens->mutex);
     return token;
 }
 
 /* Inside the gate: the token that another caller has fetched meanwhile. */
-static sg_firestore_token *share_fresh(sg_firestore_tokens *tokens)
+static sg_firestore_token *token_share_fresh(sg_firestore_tokens *tokens)
 {
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&tokens->mutex);
     sg_firestore_token *token = tokens->token;
-    token = share(token != NULL && now < token->renew_at_ns ? token : NULL);
+    token = token_share(token != NULL && now < token->renew_at_ns ? token : NULL);
     pthread_mutex_unlock(&tokens->mutex);
     return token;
 }
 
-static void replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh)
+static void token_replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh)
 {
     pthread_mutex_lock(&tokens->mutex);
     sg_firestore_token *old = tokens->token;
-    tokens->token = share(fresh);
+    tokens->token = token_share(fresh);
     tokens->retry_at_ns = 0;
     pthread_mutex_unlock(&tokens->mutex);
     sg_firestore_token_drop(old);
 }
 
 /* After a failed renewal: the old token if that is still good, else NULL. */
-static sg_firestore_token *share_old(sg_firestore_tokens *tokens)
+static sg_firestore_token *token_share_old(sg_firestore_tokens *tokens)
 {
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&tokens->mutex);
     sg_firestore_token *token = tokens->token;
-    token = share(token != NULL && now < token->expires_at_ns ? token : NULL);
+    token = token_share(token != NULL && now < token->expires_at_ns ? token : NULL);
     if (token != NULL)
         tokens->retry_at_ns = now + RETRY_NS;
     pthread_mutex_unlock(&tokens->mutex);
@@ -307,27 +309,27 @@ static sg_firestore_token *share_old(sg_firestore_tokens *tokens)
 }
 
 /* An endpoint that hangs must leave time for the operation, and the old token good for it. */
-static syncguard_limits early_limits(const syncguard_limits *limits, int64_t good_until_ns)
+static syncguard_limits token_early_limits(const syncguard_limits *limits, int64_t good_until_ns)
 {
     int64_t now = syncguard_clock_ns();
-    int64_t most = least(syncguard_limits_left_ns(limits) / 4, EARLY_NS);
-    return syncguard_limits_until(limits, now + least(most, (good_until_ns - now) / 2));
+    int64_t most = token_min_int64(syncguard_limits_left_ns(limits) / 4, EARLY_NS);
+    return syncguard_limits_until(limits, now + token_min_int64(most, (good_until_ns - now) / 2));
 }
 
-static syncguard_status renew(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
-                              const syncguard_limits *limits, sg_firestore_token **out,
-                              syncguard_error *err)
+static syncguard_status token_renew(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
+                                    const syncguard_limits *limits, sg_firestore_token **out,
+                                    syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_enter(&tokens->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    *out = share_fresh(tokens);
+    *out = token_share_fresh(tokens);
     if (*out == NULL) {
-        status = fetch(tokens->credentials, pool, limits, out, err);
+        status = token_fetch(tokens->credentials, pool, limits, out, err);
         if (status == SYNCGUARD_OK)
-            replace(tokens, *out);
+            token_replace(tokens, *out);
         else
-            *out = share_old(tokens);
+            *out = token_share_old(tokens);
     }
     syncguard_gate_leave(&tokens->gate);
     return *out != NULL ? SYNCGUARD_OK : status;
@@ -338,12 +340,12 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
                                          syncguard_error *err)
 {
     int64_t good_until_ns;
-    *out = share_usable(tokens, &good_until_ns);
+    *out = token_share_usable(tokens, &good_until_ns);
     if (*out != NULL)
         return SYNCGUARD_OK;
     if (good_until_ns != 0) {
-        syncguard_limits early = early_limits(limits, good_until_ns);
-        syncguard_status status = renew(tokens, pool, &early, out, err);
+        syncguard_limits early = token_early_limits(limits, good_until_ns);
+        syncguard_status status = token_renew(tokens, pool, &early, out, err);
         pthread_mutex_lock(&tokens->mutex);
         tokens->renewing = false;
         pthread_mutex_unlock(&tokens->mutex);
@@ -351,7 +353,7 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
             return status;
         /* The old token has been refused meanwhile: now a new one is worth all the time. */
     }
-    return renew(tokens, pool, limits, out, err);
+    return token_renew(tokens, pool, limits, out, err);
 }
 
 void sg_firestore_tokens_refused(sg_firestore_tokens *tokens, const sg_firestore_token *token)

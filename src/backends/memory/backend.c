@@ -50,17 +50,17 @@ typedef struct memory {
 #define LIST_SCAN 4096
 #define LIST_COPY 16
 
-static memory *of(syncguard_backend *backend)
+static memory *memory_of(syncguard_backend *backend)
 {
     return (memory *)(void *)backend;
 }
 
-static int64_t boot_ms(void)
+static int64_t memory_boot_ms(void)
 {
     return syncguard_clock_ns() / SYNCGUARD_NS_PER_MS;
 }
 
-static entry *find_key(const memory *m, const char *key, size_t length, uint64_t hash)
+static entry *memory_entry_find_key(const memory *m, const char *key, size_t length, uint64_t hash)
 {
     for (sg_memory_node *node = sg_memory_table_first(&m->keys, hash); node != NULL;
          node = node->next) {
@@ -71,14 +71,14 @@ static entry *find_key(const memory *m, const char *key, size_t length, uint64_t
     return NULL;
 }
 
-static uint64_t hash_id(const memory *m, const char *lock_id)
+static uint64_t memory_id_hash(const memory *m, const char *lock_id)
 {
     return sg_memory_table_hash(lock_id, SYNCGUARD_LOCK_ID_CHARS, m->seed);
 }
 
-static entry *find_id(const memory *m, const char *lock_id)
+static entry *memory_entry_find_id(const memory *m, const char *lock_id)
 {
-    uint64_t hash = hash_id(m, lock_id);
+    uint64_t hash = memory_id_hash(m, lock_id);
     for (sg_memory_node *node = sg_memory_table_first(&m->ids, hash); node != NULL;
          node = node->next) {
         entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_id));
@@ -88,13 +88,13 @@ static entry *find_id(const memory *m, const char *lock_id)
     return NULL;
 }
 
-static bool is_live(const entry *e, int64_t now)
+static bool memory_entry_is_live(const entry *e, int64_t now)
 {
     return e->lock_id[0] != 0 && syncguard_is_live(e->expires_boot_ms, now);
 }
 
 /* Takes the lock out of its entry; the counter stays. */
-static void drop_lock(memory *m, entry *e)
+static void memory_entry_drop_lock(memory *m, entry *e)
 {
     if (e->lock_id[0] == 0)
         return;
@@ -102,7 +102,7 @@ static void drop_lock(memory *m, entry *e)
     e->lock_id[0] = '\0';
 }
 
-static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash)
+static entry *memory_entry_add(memory *m, const char *key, size_t length, uint64_t hash)
 {
     entry *e = syncguard_malloc(sizeof *e + length + 1);
     if (e == NULL)
@@ -118,7 +118,7 @@ static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash
 }
 
 /* The label is nearly always the handle's own, so the one from the last grant mostly fits. */
-static bool set_owner(entry *e, const char *owner)
+static bool memory_entry_set_owner(entry *e, const char *owner)
 {
     char *old = e->owner;
     if (strcmp(old != NULL ? old : "", owner) == 0)
@@ -136,8 +136,8 @@ static bool set_owner(entry *e, const char *owner)
 
 /* With the mutex held and the key free: everything that can fail comes before the first visible
  * change. */
-static syncguard_status grant(memory *m, entry *e, syncguard_acquire_op *op, uint64_t hash,
-                              int64_t now, syncguard_error *err)
+static syncguard_status memory_grant(memory *m, entry *e, syncguard_acquire_op *op, uint64_t hash,
+                                     int64_t now, syncguard_error *err)
 {
     int64_t wall = syncguard_wall_ms();
     int64_t expires = 0;
@@ -148,32 +148,32 @@ static syncguard_status grant(memory *m, entry *e, syncguard_acquire_op *op, uin
     if (status != SYNCGUARD_OK)
         return status;
     if (e == NULL)
-        e = add_entry(m, op->key, op->key_length, hash);
-    if (e == NULL || !set_owner(e, op->owner))
+        e = memory_entry_add(m, op->key, op->key_length, hash);
+    if (e == NULL || !memory_entry_set_owner(e, op->owner))
         return syncguard_fail_memory(err);
-    drop_lock(m, e);
+    memory_entry_drop_lock(m, e);
     e->fence = fence;
     e->expires_boot_ms = now + op->ttl_ms;
     e->expires_at_ms = expires;
     e->acquired_at_ms = wall;
     memcpy(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_SIZE);
-    sg_memory_table_add(&m->ids, &e->by_id, hash_id(m, e->lock_id));
+    sg_memory_table_add(&m->ids, &e->by_id, memory_id_hash(m, e->lock_id));
     op->fence = fence;
     op->expires_at_ms = expires;
     return SYNCGUARD_OK;
 }
 
-static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
-                                syncguard_error *err)
+static syncguard_status memory_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                       syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
     pthread_mutex_lock(&m->mutex);
-    int64_t now = boot_ms();
-    entry *e = find_key(m, op->key, op->key_length, hash);
+    int64_t now = memory_boot_ms();
+    entry *e = memory_entry_find_key(m, op->key, op->key_length, hash);
     syncguard_status status;
-    if (e == NULL || !is_live(e, now)) {
-        status = grant(m, e, op, hash, now, err);
+    if (e == NULL || !memory_entry_is_live(e, now)) {
+        status = memory_grant(m, e, op, hash, now, err);
     } else if (memcmp(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
         op->fence = e->fence;
         op->expires_at_ms = e->expires_at_ms;
@@ -188,42 +188,42 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
 }
 
 /* The live lock of an id, or NULL and why not. */
-static entry *find_live(const memory *m, const char *lock_id, int64_t now,
-                        syncguard_event_reason *reason)
+static entry *memory_entry_find_live(const memory *m, const char *lock_id, int64_t now,
+                                     syncguard_event_reason *reason)
 {
-    entry *e = find_id(m, lock_id);
+    entry *e = memory_entry_find_id(m, lock_id);
     *reason = SYNCGUARD_REASON_NONE;
-    if (e != NULL && is_live(e, now))
+    if (e != NULL && memory_entry_is_live(e, now))
         return e;
     *reason = e != NULL ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
     return NULL;
 }
 
-static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
-                                syncguard_error *err)
+static syncguard_status memory_release(syncguard_backend *backend, syncguard_release_op *op,
+                                       syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     (void)err;
     op->key_length = 0;
     pthread_mutex_lock(&m->mutex);
-    entry *e = find_live(m, op->lock_id, boot_ms(), &op->reason);
+    entry *e = memory_entry_find_live(m, op->lock_id, memory_boot_ms(), &op->reason);
     if (e != NULL) {
         memcpy(op->key, e->key, (size_t)e->key_length + 1);
         op->key_length = e->key_length;
-        drop_lock(m, e);
+        memory_entry_drop_lock(m, e);
     }
     pthread_mutex_unlock(&m->mutex);
     return e != NULL ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
 }
 
-static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
-                               syncguard_error *err)
+static syncguard_status memory_extend(syncguard_backend *backend, syncguard_extend_op *op,
+                                      syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     pthread_mutex_lock(&m->mutex);
     op->first_sent_ns = syncguard_clock_ns();
     int64_t now = op->first_sent_ns / SYNCGUARD_NS_PER_MS;
-    entry *e = find_live(m, op->lock_id, now, &op->reason);
+    entry *e = memory_entry_find_live(m, op->lock_id, now, &op->reason);
     syncguard_status status = SYNCGUARD_ABSENT;
     if (e != NULL)
         status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
@@ -239,17 +239,17 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
     return status;
 }
 
-static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
-                                  syncguard_error *err)
+static syncguard_status memory_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                         syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
     (void)err;
     op->dead_lock_id[0] = '\0';
     pthread_mutex_lock(&m->mutex);
-    int64_t now = boot_ms();
-    entry *e = find_key(m, op->key, op->key_length, hash);
-    op->locked = e != NULL && is_live(e, now);
+    int64_t now = memory_boot_ms();
+    entry *e = memory_entry_find_key(m, op->key, op->key_length, hash);
+    op->locked = e != NULL && memory_entry_is_live(e, now);
     if (e != NULL && !op->locked && e->lock_id[0] != 0) {
         memcpy(op->dead_lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
         op->dead_expires_at_ms = e->expires_at_ms;
@@ -260,7 +260,7 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
 }
 
 /* With the mutex held. The fence was given out by syncguard_fence_next, so it has its digits. */
-static void copy_record(const entry *e, int64_t now, syncguard_record *record)
+static void memory_record_fill(const entry *e, int64_t now, syncguard_record *record)
 {
     memcpy(record->key, e->key, (size_t)e->key_length + 1);
     memcpy(record->lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -273,22 +273,22 @@ static void copy_record(const entry *e, int64_t now, syncguard_record *record)
     record->now_ms = e->expires_at_ms - (e->expires_boot_ms - now);
 }
 
-static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
-                               syncguard_error *err)
+static syncguard_status memory_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                                      syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     (void)err;
     pthread_mutex_lock(&m->mutex);
     entry *e;
     if (op->lock_id != NULL)
-        e = find_id(m, op->lock_id);
+        e = memory_entry_find_id(m, op->lock_id);
     else
-        e = find_key(m, op->key, op->key_length,
-                     sg_memory_table_hash(op->key, op->key_length, m->seed));
-    int64_t now = boot_ms();
+        e = memory_entry_find_key(m, op->key, op->key_length,
+                                  sg_memory_table_hash(op->key, op->key_length, m->seed));
+    int64_t now = memory_boot_ms();
     syncguard_status status = SYNCGUARD_ABSENT;
-    if (e != NULL && is_live(e, now)) {
-        copy_record(e, now, &op->record);
+    if (e != NULL && memory_entry_is_live(e, now)) {
+        memory_record_fill(e, now, &op->record);
         status = SYNCGUARD_OK;
     }
     pthread_mutex_unlock(&m->mutex);
@@ -296,33 +296,33 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
 }
 
 /* Whether a listing of expired locks, or of live ones, has this entry. */
-static bool is_listed(const entry *e, bool expired, int64_t now)
+static bool memory_entry_is_listed(const entry *e, bool expired, int64_t now)
 {
     if (!expired)
-        return is_live(e, now);
+        return memory_entry_is_live(e, now);
     return e->lock_id[0] != 0 && now - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
 }
 
 /* Copies the next locks and returns how many; *at is where to go on. */
-static size_t list_some(memory *m, bool expired, entry **at, syncguard_record *records)
+static size_t memory_list_copy_page(memory *m, bool expired, entry **at, syncguard_record *records)
 {
-    int64_t now = boot_ms();
+    int64_t now = memory_boot_ms();
     pthread_mutex_lock(&m->mutex);
     size_t found = 0;
     for (int scanned = 0; *at != NULL && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
-        if (is_listed(*at, expired, now))
-            copy_record(*at, now, &records[found++]);
+        if (memory_entry_is_listed(*at, expired, now))
+            memory_record_fill(*at, now, &records[found++]);
         *at = (*at)->next;
     }
     pthread_mutex_unlock(&m->mutex);
     return found;
 }
 
-static syncguard_status list_all(syncguard_backend *backend, bool expired,
-                                 const syncguard_limits *limits, syncguard_record_fn fn,
-                                 void *context, syncguard_error *err)
+static syncguard_status memory_list_walk(syncguard_backend *backend, bool expired,
+                                         const syncguard_limits *limits, syncguard_record_fn fn,
+                                         void *context, syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     syncguard_limits page = *limits;
     int64_t span_ns = syncguard_limits_left_ns(limits);
     syncguard_record *records = syncguard_malloc(LIST_COPY * sizeof *records);
@@ -335,7 +335,7 @@ static syncguard_status list_all(syncguard_backend *backend, bool expired,
     size_t i;
     while (at != NULL && status == SYNCGUARD_OK) {
         status = syncguard_limits_check(&page, err);
-        size_t count = status == SYNCGUARD_OK ? list_some(m, expired, &at, records) : 0;
+        size_t count = status == SYNCGUARD_OK ? memory_list_copy_page(m, expired, &at, records) : 0;
         for (i = 0; i < count; i++) {
             if (!fn(context, &records[i]))
                 goto out;
@@ -347,53 +347,54 @@ out:
     return status;
 }
 
-static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
-                             syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status memory_list(syncguard_backend *backend, const syncguard_limits *limits,
+                                    syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list_all(backend, false, limits, fn, context, err);
+    return memory_list_walk(backend, false, limits, fn, context, err);
 }
 
-static syncguard_status list_expired(syncguard_backend *backend, const syncguard_limits *limits,
-                                     syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status memory_list_expired(syncguard_backend *backend,
+                                            const syncguard_limits *limits, syncguard_record_fn fn,
+                                            void *context, syncguard_error *err)
 {
-    return list_all(backend, true, limits, fn, context, err);
+    return memory_list_walk(backend, true, limits, fn, context, err);
 }
 
 /* Acquires decide while their caller waits, so none is in flight after this. */
-static syncguard_status undo(syncguard_backend *backend, const char *key, size_t key_length,
-                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
-                             syncguard_error *err)
+static syncguard_status memory_undo(syncguard_backend *backend, const char *key, size_t key_length,
+                                    const char *lock_id, int64_t until_ns,
+                                    const syncguard_limits *limits, syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     (void)key;
     (void)key_length;
     (void)until_ns;
     (void)limits;
     (void)err;
     pthread_mutex_lock(&m->mutex);
-    entry *e = find_id(m, lock_id);
+    entry *e = memory_entry_find_id(m, lock_id);
     if (e != NULL)
-        drop_lock(m, e);
+        memory_entry_drop_lock(m, e);
     pthread_mutex_unlock(&m->mutex);
     return SYNCGUARD_OK;
 }
 
-static syncguard_status cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
-                                syncguard_error *err)
+static syncguard_status memory_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                       syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     (void)err;
     pthread_mutex_lock(&m->mutex);
-    entry *e = find_id(m, op->lock_id);
+    entry *e = memory_entry_find_id(m, op->lock_id);
     if (e != NULL && e->key_length == op->key_length &&
         memcmp(e->key, op->key, op->key_length) == 0 && e->expires_at_ms == op->expires_at_ms &&
-        boot_ms() - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS)
-        drop_lock(m, e);
+        memory_boot_ms() - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS)
+        memory_entry_drop_lock(m, e);
     pthread_mutex_unlock(&m->mutex);
     return SYNCGUARD_OK;
 }
 
-static void free_entries(memory *m)
+static void memory_tables_free(memory *m)
 {
     entry *e;
     while ((e = m->all) != NULL) {
@@ -405,7 +406,7 @@ static void free_entries(memory *m)
     sg_memory_table_free(&m->ids);
 }
 
-static syncguard_status prepare(memory *m, syncguard_error *err)
+static syncguard_status memory_tables_init(memory *m, syncguard_error *err)
 {
     /* A user who chooses keys must not be able to put them all into one bucket. */
     m->seed = (uint64_t)syncguard_clock_ns() ^ ((uint64_t)(uintptr_t)m << 20);
@@ -420,40 +421,40 @@ static syncguard_status prepare(memory *m, syncguard_error *err)
 }
 
 /* The mutex may have been held by a thread that does not exist here. */
-static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status memory_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
-    memory *m = of(backend);
+    memory *m = memory_of(backend);
     if (pthread_mutex_init(&m->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
-    free_entries(m);
-    return prepare(m, err);
+    memory_tables_free(m);
+    return memory_tables_init(m, err);
 }
 
-static void destroy(syncguard_backend *backend)
+static void memory_destroy(syncguard_backend *backend)
 {
-    memory *m = of(backend);
-    free_entries(m);
+    memory *m = memory_of(backend);
+    memory_tables_free(m);
     pthread_mutex_destroy(&m->mutex);
     syncguard_backend_fini(backend);
     syncguard_free(m);
 }
 
 static const syncguard_backend_ops OPS = {
-    .acquire = acquire,
-    .release = release,
-    .extend = extend,
-    .is_locked = is_locked,
-    .lookup = lookup,
-    .list = list,
-    .list_expired = list_expired,
-    .undo = undo,
-    .cleanup = cleanup,
-    .after_fork = after_fork,
-    .destroy = destroy,
+    .acquire = memory_acquire,
+    .release = memory_release,
+    .extend = memory_extend,
+    .is_locked = memory_is_locked,
+    .lookup = memory_lookup,
+    .list = memory_list,
+    .list_expired = memory_list_expired,
+    .undo = memory_undo,
+    .cleanup = memory_cleanup,
+    .after_fork = memory_after_fork,
+    .destroy = memory_destroy,
 };
 
-static syncguard_status create(const syncguard_options *options, syncguard_backend **out,
-                               syncguard_error *err)
+static syncguard_status memory_create(const syncguard_options *options, syncguard_backend **out,
+                                      syncguard_error *err)
 {
     static const syncguard_capabilities capabilities = {
         .backend = "memory",
@@ -466,7 +467,7 @@ static syncguard_status create(const syncguard_options *options, syncguard_backe
     memory *m = syncguard_calloc(1, sizeof *m);
     if (m == NULL)
         return syncguard_fail_memory(err);
-    syncguard_status status = prepare(m, err);
+    syncguard_status status = memory_tables_init(m, err);
     if (status != SYNCGUARD_OK)
         goto out;
     status = SYNCGUARD_E_OUT_OF_MEMORY;
@@ -482,7 +483,7 @@ static syncguard_status create(const syncguard_options *options, syncguard_backe
     *out = &m->base;
     return SYNCGUARD_OK;
 out:
-    free_entries(m);
+    memory_tables_free(m);
     syncguard_free(m);
     return status;
 }
@@ -497,11 +498,11 @@ syncguard_status syncguard_memory_open(const syncguard_options *options, syncgua
     *out = NULL;
     syncguard_options known = SYNCGUARD_OPTIONS_INIT;
     syncguard_status status = syncguard_options_read(options, &known, err);
-    return status == SYNCGUARD_OK ? create(&known, out, err) : status;
+    return status == SYNCGUARD_OK ? memory_create(&known, out, err) : status;
 }
 
-static syncguard_status open_url(const char *text, const syncguard_options *options,
-                                 syncguard_backend **out, syncguard_error *err)
+static syncguard_status memory_open_url(const char *text, const syncguard_options *options,
+                                        syncguard_backend **out, syncguard_error *err)
 {
     syncguard_options known = SYNCGUARD_OPTIONS_INIT;
     syncguard_status status = syncguard_options_read(options, &known, err);
@@ -517,11 +518,11 @@ static syncguard_status open_url(const char *text, const syncguard_options *opti
     if (status == SYNCGUARD_OK)
         status = syncguard_url_done(url, err);
     if (status == SYNCGUARD_OK)
-        status = create(&known, out, err);
+        status = memory_create(&known, out, err);
     syncguard_url_free(url);
     return status;
 }
 
 static const char *const SCHEMES[] = {"memory", NULL};
 
-const syncguard_module sg_memory_module = {SYNCGUARD_ABI, "memory", SCHEMES, open_url, NULL};
+const syncguard_module sg_memory_module = {SYNCGUARD_ABI, "memory", SCHEMES, memory_open_url, NULL};

@@ -14,12 +14,12 @@
 
 #define SEGMENT 256
 
-static sg_memory_node **bucket(const sg_memory_table *table, size_t index)
+static sg_memory_node **memory_table_bucket(const sg_memory_table *table, size_t index)
 {
     return &table->segments[index / SEGMENT][index % SEGMENT];
 }
 
-static size_t index_of(const sg_memory_table *table, uint64_t hash)
+static size_t memory_table_bucket_index(const sg_memory_table *table, uint64_t hash)
 {
     size_t index = (size_t)hash & (2 * table->half - 1);
 
@@ -27,7 +27,7 @@ static size_t index_of(const sg_memory_table *table, uint64_t hash)
     return index < table->bucket_count ? index : index - table->half;
 }
 
-static bool add_segment(sg_memory_table *table)
+static bool memory_table_add_segment(sg_memory_table *table)
 {
     sg_memory_node ***old = table->segments;
     size_t room = table->segment_room != 0 ? table->segment_room * 2 : 4;
@@ -51,7 +51,7 @@ static bool add_segment(sg_memory_table *table)
 bool sg_memory_table_init(sg_memory_table *table)
 {
     memset(table, 0, sizeof *table);
-    if (!add_segment(table)) {
+    if (!memory_table_add_segment(table)) {
         sg_memory_table_free(table);
         return false;
     }
@@ -69,19 +69,20 @@ void sg_memory_table_free(sg_memory_table *table)
 }
 
 /* Adds one bucket and moves to it what belongs there from the one that it was split from. */
-static void grow(sg_memory_table *table)
+static void memory_table_grow(sg_memory_table *table)
 {
     size_t source = table->bucket_count - table->half;
     size_t target = table->bucket_count;
-    if (target / SEGMENT == table->segment_count && !add_segment(table))
+    if (target / SEGMENT == table->segment_count && !memory_table_add_segment(table))
         return;
-    sg_memory_node *node = *bucket(table, source);
-    *bucket(table, source) = NULL;
-    *bucket(table, target) = NULL;
+    sg_memory_node *node = *memory_table_bucket(table, source);
+    *memory_table_bucket(table, source) = NULL;
+    *memory_table_bucket(table, target) = NULL;
     table->bucket_count++;
     sg_memory_node *next;
     for (; node != NULL; node = next) {
-        sg_memory_node **head = bucket(table, index_of(table, node->hash));
+        sg_memory_node **head =
+            memory_table_bucket(table, memory_table_bucket_index(table, node->hash));
         next = node->next;
         node->next = *head;
         *head = node;
@@ -93,8 +94,8 @@ static void grow(sg_memory_table *table)
 void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t hash)
 {
     if (table->count >= table->bucket_count)
-        grow(table);
-    sg_memory_node **head = bucket(table, index_of(table, hash));
+        memory_table_grow(table);
+    sg_memory_node **head = memory_table_bucket(table, memory_table_bucket_index(table, hash));
     node->hash = hash;
     node->next = *head;
     *head = node;
@@ -103,7 +104,7 @@ void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t 
 
 void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node)
 {
-    sg_memory_node **at = bucket(table, index_of(table, node->hash));
+    sg_memory_node **at = memory_table_bucket(table, memory_table_bucket_index(table, node->hash));
     while (*at != NULL && *at != node)
         at = &(*at)->next;
     if (*at == NULL)
@@ -115,10 +116,10 @@ void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node)
 
 sg_memory_node *sg_memory_table_first(const sg_memory_table *table, uint64_t hash)
 {
-    return *bucket(table, index_of(table, hash));
+    return *memory_table_bucket(table, memory_table_bucket_index(table, hash));
 }
 
-static uint64_t mix(uint64_t h)
+static uint64_t memory_hash_mix(uint64_t h)
 {
     h ^= h >> 32;
     h *= UINT64_C(0xD6E8FEB86659FD93);
@@ -132,9 +133,9 @@ uint64_t sg_memory_table_hash(const void *data, size_t length, uint64_t seed)
     uint64_t word;
     for (; length >= sizeof word; at += sizeof word, length -= sizeof word) {
         memcpy(&word, at, sizeof word);
-        h = mix(h ^ word);
+        h = memory_hash_mix(h ^ word);
     }
     word = 0;
     memcpy(&word, at, length);
-    return mix(mix(h ^ word));
+    return memory_hash_mix(memory_hash_mix(h ^ word));
 }

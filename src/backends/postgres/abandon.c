@@ -25,7 +25,7 @@
 /* ---- unresolved requests ---- */
 
 /* Under the mutex; the oldest one makes room. Returns the slot. */
-static int note(sg_pg_pool *pool, const char *lock_id, bool over)
+static int pg_unresolved_note(sg_pg_pool *pool, const char *lock_id, bool over)
 {
     int slot = (int)(pool->next_unresolved++ % SG_PG_MAX_UNRESOLVED);
     memcpy(pool->unresolved[slot].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -36,7 +36,7 @@ static int note(sg_pg_pool *pool, const char *lock_id, bool over)
 void sg_pg_unresolved_add(sg_pg_pool *pool, const char *lock_id, bool over)
 {
     pthread_mutex_lock(&pool->mutex);
-    note(pool, lock_id, over);
+    pg_unresolved_note(pool, lock_id, over);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -67,7 +67,7 @@ typedef struct drain {
 
 /* Reads to the end of the request: true if the server has answered it or said that it ended the
  * session. A connection that just breaks says nothing: the request may still be under way. */
-static bool read_to_end(const sg_pg_connection *connection)
+static bool drain_read_to_end(const sg_pg_connection *connection)
 {
     PGconn *pg = connection->pg;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), DRAIN_MS), NULL};
@@ -99,7 +99,7 @@ static bool read_to_end(const sg_pg_connection *connection)
     }
 }
 
-static void *run_drain(void *argument)
+static void *drain_run(void *argument)
 {
     drain *d = argument;
     sg_pg_pool *pool = d->connection->pool;
@@ -111,7 +111,7 @@ static void *run_drain(void *argument)
     pthread_mutex_lock(&pool->mutex);
     pool->cancels -= d->cancels;
     pthread_mutex_unlock(&pool->mutex);
-    bool over = read_to_end(d->connection);
+    bool over = drain_read_to_end(d->connection);
     sg_pg_pool_discard(d->connection);
     pthread_mutex_lock(&pool->mutex);
     pool->drains--;
@@ -126,7 +126,7 @@ static void *run_drain(void *argument)
 }
 
 /* Starts the thread. False: there are too many, or none can be had. */
-static bool start_drain(sg_pg_pool *pool, drain *d)
+static bool drain_start(sg_pg_pool *pool, drain *d)
 {
     pthread_mutex_lock(&pool->mutex);
     bool room = pool->drains < MAX_DRAINS;
@@ -139,7 +139,7 @@ static bool start_drain(sg_pg_pool *pool, drain *d)
         return false;
     d->cancel = d->cancels ? PQgetCancel(d->connection->pg) : NULL;
     pthread_t thread;
-    if (syncguard_thread_start(&thread, run_drain, d) == 0) {
+    if (syncguard_thread_start(&thread, drain_run, d) == 0) {
         pthread_detach(thread);
         return true;
     }
@@ -163,14 +163,14 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     connection->server_pid = 0;
     int slot = -1;
     if (lock_id != NULL)
-        slot = note(pool, lock_id, false);
+        slot = pg_unresolved_note(pool, lock_id, false);
     pthread_mutex_unlock(&pool->mutex);
     if (d != NULL) {
         d->connection = connection;
         d->slot = slot;
         if (lock_id != NULL)
             memcpy(d->lock_id, lock_id, sizeof d->lock_id);
-        if (start_drain(pool, d))
+        if (drain_start(pool, d))
             return;
     }
     syncguard_free(d);

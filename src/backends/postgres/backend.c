@@ -18,19 +18,19 @@ static const syncguard_capabilities capabilities = {
     .works_in_child = true,
 };
 
-static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
+static void pg_unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     sg_pg *pg = sg_pg_of(backend);
     if (pg->listener != NULL)
         sg_pg_listener_disarm(pg->listener, key, key_length);
 }
 
-static bool connection_ended(syncguard_backend *backend)
+static bool pg_connection_ended(syncguard_backend *backend)
 {
     return sg_pg_pool_has_ended(sg_pg_of(backend)->pool);
 }
 
-static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status pg_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
     pg->pid = getpid();
@@ -38,7 +38,7 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
     return pg->listener != NULL ? sg_pg_listener_forget(pg->listener, err) : SYNCGUARD_OK;
 }
 
-static void free_parts(sg_pg *pg)
+static void pg_backend_fini(sg_pg *pg)
 {
     if (pg->pool != NULL && pg->pid != getpid()) {
         /* A child that never used the handle. */
@@ -52,10 +52,10 @@ static void free_parts(sg_pg *pg)
     sg_pg_statements_free(&pg->statements);
 }
 
-static void destroy(syncguard_backend *backend)
+static void pg_destroy(syncguard_backend *backend)
 {
     sg_pg *pg = sg_pg_of(backend);
-    free_parts(pg);
+    pg_backend_fini(pg);
     syncguard_backend_fini(backend);
     syncguard_free(pg);
 }
@@ -71,14 +71,14 @@ static const syncguard_backend_ops ops = {
     .list_expired = sg_pg_list_expired,
     .undo = sg_pg_undo,
     .cleanup = sg_pg_cleanup,
-    .unwatch = unwatch,
+    .unwatch = pg_unwatch,
     .diagnose = sg_pg_diagnose,
-    .after_fork = after_fork,
-    .destroy = destroy,
-    .connection_ended = connection_ended,
+    .after_fork = pg_after_fork,
+    .destroy = pg_destroy,
+    .connection_ended = pg_connection_ended,
 };
 
-static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncguard_error *err)
+static syncguard_status pg_backend_init(sg_pg *pg, const sg_pg_config *config, syncguard_error *err)
 {
     pg->pid = getpid();
     pg->base.capabilities.wakes_waiters = config->own.listen;
@@ -125,11 +125,11 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
         syncguard_free(pg);
         return status;
     }
-    status = make_parts(pg, &config, err);
+    status = pg_backend_init(pg, &config, err);
     if (status == SYNCGUARD_OK)
         *out = &pg->base;
     else
-        destroy(&pg->base);
+        pg_destroy(&pg->base);
     return status;
 }
 
@@ -169,8 +169,8 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
 
 /* ---- the module ---- */
 
-static syncguard_status open_url(const char *text, const syncguard_options *options,
-                                 syncguard_backend **out, syncguard_error *err)
+static syncguard_status pg_open_url(const char *text, const syncguard_options *options,
+                                    syncguard_backend **out, syncguard_error *err)
 {
     sg_pg_url url;
     syncguard_status status = sg_pg_url_read(text, options, &url, err);
@@ -180,9 +180,9 @@ static syncguard_status open_url(const char *text, const syncguard_options *opti
     return status;
 }
 
-static syncguard_status setup_url(const char *text, const syncguard_options *options,
-                                  syncguard_print_fn print, void *print_context,
-                                  syncguard_error *err)
+static syncguard_status pg_setup_url(const char *text, const syncguard_options *options,
+                                     syncguard_print_fn print, void *print_context,
+                                     syncguard_error *err)
 {
     sg_pg_url url;
     syncguard_status status = sg_pg_url_read(text, options, &url, err);
@@ -199,8 +199,8 @@ const syncguard_module syncguard_module_postgres = {
     .abi = SYNCGUARD_ABI,
     .name = "postgres",
     .schemes = schemes,
-    .open = open_url,
-    .setup = setup_url,
+    .open = pg_open_url,
+    .setup = pg_setup_url,
 };
 
 syncguard_status syncguard_postgres_register(syncguard_error *err)

@@ -22,7 +22,7 @@
  * synchronous standby is cancelled succeeds with a warning, whose code is the general one, so every
  * warning counts; and an idle session whose end the server announces gets that as a notice.
  */
-static void receive_notice(void *context, const PGresult *notice)
+static void pg_connection_receive_notice(void *context, const PGresult *notice)
 {
     sg_pg_connection *connection = context;
     const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
@@ -32,7 +32,8 @@ static void receive_notice(void *context, const PGresult *notice)
         connection->ended = true;
 }
 
-static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, int host)
+static PGconn *pg_connection_begin(sg_pg_connection *connection, const sg_pg_target *target,
+                                   int host)
 {
     const char *keywords[MAX_PARAMETERS];
     const char *values[MAX_PARAMETERS];
@@ -52,13 +53,13 @@ static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, i
     PGconn *pg = PQconnectStartParams(keywords, values, 0);
     if (pg == NULL)
         return NULL;
-    PQsetNoticeReceiver(pg, receive_notice, connection);
+    PQsetNoticeReceiver(pg, pg_connection_receive_notice, connection);
     PQsetErrorVerbosity(pg, PQERRORS_SQLSTATE);
     return pg;
 }
 
 /* How many further addresses a host may have. Asked only when the first one does not answer. */
-static int other_addresses(const char *host)
+static int pg_host_other_address_count(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *all = NULL;
@@ -77,8 +78,9 @@ static int other_addresses(const char *host)
  * refuses. One that never answers must not take all of the time, so after half of what is left its
  * socket is shut down, which counts as refused.
  */
-static syncguard_status wait_for(PGconn *pg, short events, const char *host, int *others,
-                                 const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status pg_connection_wait_socket(PGconn *pg, short events, const char *host,
+                                                  int *others, const syncguard_limits *limits,
+                                                  syncguard_error *err)
 {
     struct pollfd fd = {PQsocket(pg), events, 0};
     syncguard_limits half =
@@ -89,7 +91,7 @@ static syncguard_status wait_for(PGconn *pg, short events, const char *host, int
     if (status == SYNCGUARD_OK)
         return status;
     if (*others < 0)
-        *others = other_addresses(host);
+        *others = pg_host_other_address_count(host);
     if (*others == 0)
         return syncguard_wait_fds(&fd, 1, limits, err);
     (*others)--;
@@ -98,16 +100,16 @@ static syncguard_status wait_for(PGconn *pg, short events, const char *host, int
 }
 
 /* Drives one attempt to its end. host: what is tried, NULL if it has but one address. */
-static syncguard_status finish(PGconn *pg, const char *host, bool service,
-                               const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status pg_connection_complete(PGconn *pg, const char *host, bool service,
+                                               const syncguard_limits *limits, syncguard_error *err)
 {
     int others = host != NULL ? -1 : 0; /* -1: not counted yet */
     if (PQstatus(pg) == CONNECTION_BAD)
         return sg_pg_fail_connect(err, pg, service);
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     while (next != PGRES_POLLING_OK) {
-        syncguard_status status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT,
-                                           host, &others, limits, err);
+        syncguard_status status = pg_connection_wait_socket(
+            pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, host, &others, limits, err);
         if (status != SYNCGUARD_OK)
             return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                   "connecting to the server took too long");
@@ -125,8 +127,9 @@ static syncguard_status finish(PGconn *pg, const char *host, bool service,
  * its sessions, while libpq has one that the pooler made up; and it may drop the settings that we
  * start with.
  */
-static syncguard_status identify(sg_pg_connection *connection, const sg_pg_time_limits *session,
-                                 const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status pg_connection_identify(sg_pg_connection *connection,
+                                               const sg_pg_time_limits *session,
+                                               const syncguard_limits *limits, syncguard_error *err)
 {
     static const char sql[] =
         "SELECT pg_catalog.pg_backend_pid(), "
@@ -150,7 +153,7 @@ static syncguard_status identify(sg_pg_connection *connection, const sg_pg_time_
 }
 
 /* When the attempt at a host must be over, if left hosts still have to be tried after it. */
-static int64_t host_deadline(const sg_pg_target *target, int left, int64_t deadline_ns)
+static int64_t pg_host_deadline(const sg_pg_target *target, int left, int64_t deadline_ns)
 {
     int64_t now = syncguard_clock_ns();
     int64_t share = (deadline_ns - now) / (left + 1);
@@ -166,15 +169,16 @@ syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg
     int first = *host;
     for (int i = 0; i < target->host_count; i++) {
         int at = (first + i) % target->host_count;
-        syncguard_limits limits = {host_deadline(target, target->host_count - 1 - i, deadline_ns),
-                                   NULL};
-        connection->pg = begin(connection, target, at);
+        syncguard_limits limits = {
+            pg_host_deadline(target, target->host_count - 1 - i, deadline_ns), NULL};
+        connection->pg = pg_connection_begin(connection, target, at);
         if (connection->pg == NULL)
             return syncguard_fail_memory(err);
-        status = finish(connection->pg, target->hostaddrs[at] != NULL ? NULL : target->hosts[at],
-                        target->service, &limits, err);
+        status = pg_connection_complete(connection->pg,
+                                        target->hostaddrs[at] != NULL ? NULL : target->hosts[at],
+                                        target->service, &limits, err);
         if (status == SYNCGUARD_OK)
-            status = identify(connection, &target->session, &limits, err);
+            status = pg_connection_identify(connection, &target->session, &limits, err);
         if (status == SYNCGUARD_OK) {
             connection->socket = syncguard_fd_identify(PQsocket(connection->pg));
             *host = at;

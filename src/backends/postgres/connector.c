@@ -29,13 +29,13 @@ typedef struct sg_pg_attempt {
     struct sg_pg_attempt *next;
 } attempt;
 
-static void free_attempt(attempt *a)
+static void pg_attempt_free(attempt *a)
 {
     syncguard_parker_close(&a->done);
     syncguard_free(a);
 }
 
-static void unlink_orphan(attempt *a)
+static void pg_attempt_unlink_orphan(attempt *a)
 {
     attempt **link = &a->pool->orphans;
     while (*link != NULL && *link != a)
@@ -44,7 +44,7 @@ static void unlink_orphan(attempt *a)
         *link = a->next;
 }
 
-static void *run(void *argument)
+static void *pg_attempt_run(void *argument)
 {
     attempt *a = argument;
     sg_pg_pool *pool = a->pool;
@@ -65,7 +65,7 @@ static void *run(void *argument)
     a->finished = true;
     bool orphan = !a->owned;
     if (orphan)
-        unlink_orphan(a);
+        pg_attempt_unlink_orphan(a);
     else /* the owner can free it as soon as the mutex is free */
         syncguard_parker_unpark(&a->done);
     pthread_mutex_unlock(&pool->mutex);
@@ -74,14 +74,14 @@ static void *run(void *argument)
             sg_pg_pool_give_back(connection);
         else
             sg_pg_pool_discard(connection);
-        free_attempt(a);
+        pg_attempt_free(a);
     }
     sg_pg_pool_unref(pool);
     return NULL;
 }
 
 /* Under no lock: counts the attempt and starts its thread. */
-static syncguard_status start_thread(attempt *a, syncguard_error *err)
+static syncguard_status pg_attempt_start_thread(attempt *a, syncguard_error *err)
 {
     sg_pg_pool *pool = a->pool;
     pthread_mutex_lock(&pool->mutex);
@@ -89,7 +89,7 @@ static syncguard_status start_thread(attempt *a, syncguard_error *err)
     pool->attempts++;
     pthread_mutex_unlock(&pool->mutex);
     pthread_t thread;
-    if (syncguard_thread_start(&thread, run, a) == 0) {
+    if (syncguard_thread_start(&thread, pg_attempt_run, a) == 0) {
         pthread_detach(thread);
         return SYNCGUARD_OK;
     }
@@ -100,8 +100,8 @@ static syncguard_status start_thread(attempt *a, syncguard_error *err)
     return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no thread left");
 }
 
-static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, attempt **out,
-                              syncguard_error *err)
+static syncguard_status pg_attempt_start(sg_pg_pool *pool, const syncguard_limits *limits,
+                                         attempt **out, syncguard_error *err)
 {
     attempt *a = syncguard_calloc(1, sizeof *a);
     int64_t left_ns = syncguard_limits_left_ns(limits);
@@ -123,11 +123,11 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
     if (status == SYNCGUARD_OK)
         status = syncguard_parker_open(&a->done, err);
     if (status == SYNCGUARD_OK)
-        status = start_thread(a, err);
+        status = pg_attempt_start_thread(a, err);
     if (status != SYNCGUARD_OK) {
         if (a->connection != NULL)
             sg_pg_pool_discard(a->connection);
-        free_attempt(a);
+        pg_attempt_free(a);
         return status;
     }
     *out = a;
@@ -135,7 +135,7 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
 }
 
 /* Takes over an attempt that its caller has left, if it is fresh or there are too many already. */
-static attempt *adopt(sg_pg_pool *pool)
+static attempt *pg_attempt_adopt(sg_pg_pool *pool)
 {
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&pool->mutex);
@@ -154,8 +154,8 @@ static attempt *adopt(sg_pg_pool *pool)
 syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *limits,
                                       sg_pg_connection **out, syncguard_error *err)
 {
-    attempt *a = adopt(pool);
-    syncguard_status status = a != NULL ? SYNCGUARD_OK : start(pool, limits, &a, err);
+    attempt *a = pg_attempt_adopt(pool);
+    syncguard_status status = a != NULL ? SYNCGUARD_OK : pg_attempt_start(pool, limits, &a, err);
     *out = NULL;
     if (status != SYNCGUARD_OK)
         return status;
@@ -178,7 +178,7 @@ syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *
             *err = a->error;
         sg_pg_pool_discard(a->connection);
     }
-    free_attempt(a);
+    pg_attempt_free(a);
     return status;
 }
 

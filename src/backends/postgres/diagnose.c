@@ -45,7 +45,7 @@ static const char snapshots_sql[] =
     "pg_catalog.current_database() AND pg_catalog.age(transaction) > 10000), "
     "(SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE pg_catalog.age(xmin) > 10000)";
 
-static void report_durability(const syncguard_findings *to, const PGresult *r)
+static void pg_diagnose_durability(const syncguard_findings *to, const PGresult *r)
 {
     if (strcmp(sg_pg_value(r, 0, X_SYNC), "off") == 0)
         syncguard_report(to, SYNCGUARD_WARN, "durability", "synchronous_commit is off",
@@ -66,7 +66,8 @@ static void report_durability(const syncguard_findings *to, const PGresult *r)
         syncguard_report_fine(to, "full_page_writes", "full_page_writes is on");
 }
 
-static void report_standbys(const syncguard_findings *to, const PGresult *r, const char *commit)
+static void pg_diagnose_standbys(const syncguard_findings *to, const PGresult *r,
+                                 const char *commit)
 {
     int64_t needed = 0;
     bool waits = strcmp(commit, "off") != 0 && strcmp(commit, "local") != 0;
@@ -99,7 +100,7 @@ static void report_standbys(const syncguard_findings *to, const PGresult *r, con
         syncguard_report_fine(to, "replication", text);
 }
 
-static void report_pooler(const syncguard_findings *to, const sg_pg *pg, bool pooled)
+static void pg_diagnose_pooler(const syncguard_findings *to, const sg_pg *pg, bool pooled)
 {
     if (pooled && !pg->pooler)
         syncguard_report(to, SYNCGUARD_WARN, "pooler", "a connection pooler is in between",
@@ -111,8 +112,8 @@ static void report_pooler(const syncguard_findings *to, const sg_pg *pg, bool po
                                          : "no pooler in between");
 }
 
-static void report_session(const syncguard_findings *to, const sg_pg *pg, const PGresult *r,
-                           PGconn *connection)
+static void pg_diagnose_session(const syncguard_findings *to, const sg_pg *pg, const PGresult *r,
+                                PGconn *connection)
 {
     const char *code = sg_pg_value(r, 0, X_CODE);
     char text[128];
@@ -134,7 +135,7 @@ static void report_session(const syncguard_findings *to, const sg_pg *pg, const 
     else
         syncguard_report_fine(to, "read_only", "transactions may write");
     int64_t pid = 0;
-    report_pooler(to, pg, sg_pg_int64(r, 0, X_PID, &pid) && pid != PQbackendPID(connection));
+    pg_diagnose_pooler(to, pg, sg_pg_int64(r, 0, X_PID, &pid) && pid != PQbackendPID(connection));
     if (strcmp(code, "UTF8") != 0 && strcmp(code, "SQL_ASCII") != 0)
         syncguard_report(to, SYNCGUARD_WARN, "encoding", "the database is not in UTF8",
                          "keys with characters that its encoding lacks are refused",
@@ -144,7 +145,7 @@ static void report_session(const syncguard_findings *to, const sg_pg *pg, const 
 }
 
 /* The value of a connection parameter is in use as libpq has completed it. */
-static bool verifies(PGconn *connection)
+static bool pg_tls_is_verified(PGconn *connection)
 {
     PQconninfoOption *options = PQconninfo(connection);
     bool full = false;
@@ -156,11 +157,11 @@ static bool verifies(PGconn *connection)
     return full;
 }
 
-static void report_tls(const syncguard_findings *to, PGconn *connection)
+static void pg_diagnose_tls(const syncguard_findings *to, PGconn *connection)
 {
     const char *address = PQhostaddr(connection);
     syncguard_report_tls(to, address != NULL && *address != 0 ? address : PQhost(connection),
-                         PQsslInUse(connection) != 0, verifies(connection),
+                         PQsslInUse(connection) != 0, pg_tls_is_verified(connection),
                          "add sslmode=verify-full to the URL; sslrootcert names the CA");
 }
 
@@ -178,8 +179,8 @@ typedef struct clock_offset {
 } clock_offset;
 
 /* The server's time lies between sending and receiving. */
-static syncguard_status read_clock(sg_pg_connection *connection, const syncguard_limits *limits,
-                                   clock_offset *out, syncguard_error *err)
+static syncguard_status pg_clock_read(sg_pg_connection *connection, const syncguard_limits *limits,
+                                      clock_offset *out, syncguard_error *err)
 {
     PGresult *result = NULL;
     int64_t server_us = 0;
@@ -199,20 +200,22 @@ static syncguard_status read_clock(sg_pg_connection *connection, const syncguard
     return status;
 }
 
-static syncguard_status report_clock(const syncguard_findings *to, sg_pg_connection *connection,
-                                     const syncguard_limits *limits, clock_offset *out,
-                                     syncguard_error *err)
+static syncguard_status pg_diagnose_clock(const syncguard_findings *to,
+                                          sg_pg_connection *connection,
+                                          const syncguard_limits *limits, clock_offset *out,
+                                          syncguard_error *err)
 {
     int64_t wall_ms = syncguard_wall_ms(), wall_ns = syncguard_clock_ns();
-    syncguard_status status = read_clock(connection, limits, out, err);
+    syncguard_status status = pg_clock_read(connection, limits, out, err);
     if (status == SYNCGUARD_OK)
         syncguard_report_clock(to, out->us + wall_ns / 1000 - wall_ms * 1000, out->error_us + 1000);
     return status;
 }
 
 /* Through a pool of its own, so that a name that cannot be resolved does not hold us up. */
-static syncguard_status ask_host(const sg_pg *pg, int host, const syncguard_limits *limits,
-                                 clock_offset *out, syncguard_error *err)
+static syncguard_status pg_clock_read_host(const sg_pg *pg, int host,
+                                           const syncguard_limits *limits, clock_offset *out,
+                                           syncguard_error *err)
 {
     sg_pg_target *target = NULL;
     sg_pg_pool *pool = NULL;
@@ -224,7 +227,7 @@ static syncguard_status ask_host(const sg_pg *pg, int host, const syncguard_limi
         return status;
     status = sg_pg_check_out(pool, limits, &connection, err);
     if (status == SYNCGUARD_OK)
-        status = read_clock(connection, limits, out, err);
+        status = pg_clock_read(connection, limits, out, err);
     if (connection != NULL && status == SYNCGUARD_OK)
         sg_pg_pool_discard(connection);
     else if (connection != NULL)
@@ -235,9 +238,9 @@ static syncguard_status ask_host(const sg_pg *pg, int host, const syncguard_limi
 
 /* The standbys among the servers of the URL; those that are connected to the primary do not say
  * where they listen. Those that do not answer leave time for the other findings. */
-static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
-                                  const clock_offset *primary, const char *connected,
-                                  const syncguard_limits *limits)
+static void pg_diagnose_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
+                                       const clock_offset *primary, const char *connected,
+                                       const syncguard_limits *limits)
 {
     const sg_pg_target *target = pg->pool->target;
     int64_t left_ns = syncguard_limits_left_ns(limits);
@@ -256,7 +259,7 @@ static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
         syncguard_error err = {0};
         syncguard_limits share = syncguard_limits_until(&all, syncguard_clock_ns() + STANDBY_NS);
         snprintf(name, sizeof name, "%.255s:%.10s", host != NULL ? host : "", port);
-        if (ask_host(pg, i, &share, &offset, &err) != SYNCGUARD_OK)
+        if (pg_clock_read_host(pg, i, &share, &offset, &err) != SYNCGUARD_OK)
             syncguard_report_no_replica_clock(to, name, err.message);
         else if (offset.standby)
             syncguard_report_replica_clock(to, name, offset.us - primary->us,
@@ -265,7 +268,7 @@ static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
 }
 
 /* An old snapshot keeps every version of a busy key's row, and each grant reads them all. */
-static void report_snapshots(const syncguard_findings *to, const PGresult *r)
+static void pg_diagnose_snapshots(const syncguard_findings *to, const PGresult *r)
 {
     const char *sessions = sg_pg_value(r, 0, 0);
     const char *prepared = sg_pg_value(r, 0, 1);
@@ -284,7 +287,8 @@ static void report_snapshots(const syncguard_findings *to, const PGresult *r)
         syncguard_report_fine(to, "snapshots", "no old snapshot keeps dead rows");
 }
 
-static void report_records(const syncguard_findings *to, sg_pg *pg, const syncguard_limits *limits)
+static void pg_diagnose_records(const syncguard_findings *to, sg_pg *pg,
+                                const syncguard_limits *limits)
 {
     size_t count = 0;
     if (sg_pg_count_unreadable(pg, limits, &count, NULL) != SYNCGUARD_OK)
@@ -300,8 +304,8 @@ static void report_records(const syncguard_findings *to, sg_pg *pg, const syncgu
         syncguard_report_fine(to, "records", "all stored locks can be read");
 }
 
-static void report_schema(const syncguard_findings *to, syncguard_status checked,
-                          const syncguard_error *schema, bool has_owner, bool has_index)
+static void pg_diagnose_schema(const syncguard_findings *to, syncguard_status checked,
+                               const syncguard_error *schema, bool has_owner, bool has_index)
 {
     if (checked != SYNCGUARD_OK) {
         syncguard_report(to, SYNCGUARD_BLOCK, "schema", schema->message, "no lock can be acquired",
@@ -323,9 +327,9 @@ static void report_schema(const syncguard_findings *to, syncguard_status checked
 }
 
 /* Reports what the server and the session show. */
-static syncguard_status report_server(const syncguard_findings *to, const sg_pg *pg,
-                                      sg_pg_connection *connection, const syncguard_limits *limits,
-                                      syncguard_error *err)
+static syncguard_status pg_diagnose_server(const syncguard_findings *to, const sg_pg *pg,
+                                           sg_pg_connection *connection,
+                                           const syncguard_limits *limits, syncguard_error *err)
 {
     PGresult *facts = NULL;
     PGresult *standbys = NULL;
@@ -337,15 +341,15 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
         status = sg_pg_query(connection, snapshots_sql, 0, NULL, limits, &snapshots, err);
     clock_offset primary = {0};
     if (status == SYNCGUARD_OK) {
-        report_session(to, pg, facts, connection->pg);
-        report_tls(to, connection->pg);
-        report_durability(to, facts);
-        report_standbys(to, standbys, sg_pg_value(facts, 0, X_SYNC));
-        report_snapshots(to, snapshots);
-        status = report_clock(to, connection, limits, &primary, err);
+        pg_diagnose_session(to, pg, facts, connection->pg);
+        pg_diagnose_tls(to, connection->pg);
+        pg_diagnose_durability(to, facts);
+        pg_diagnose_standbys(to, standbys, sg_pg_value(facts, 0, X_SYNC));
+        pg_diagnose_snapshots(to, snapshots);
+        status = pg_diagnose_clock(to, connection, limits, &primary, err);
     }
     if (status == SYNCGUARD_OK && !primary.standby)
-        report_standby_clocks(to, pg, &primary, sg_pg_value(standbys, 0, 1), limits);
+        pg_diagnose_standby_clocks(to, pg, &primary, sg_pg_value(standbys, 0, 1), limits);
     PQclear(facts);
     PQclear(standbys);
     PQclear(snapshots);
@@ -353,9 +357,10 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
 }
 
 /* Reports on the tables. *usable: locks can be read. */
-static syncguard_status report_tables(const syncguard_findings *to, const sg_pg *pg,
-                                      sg_pg_connection *connection, const syncguard_limits *limits,
-                                      bool *usable, syncguard_error *err)
+static syncguard_status pg_diagnose_tables(const syncguard_findings *to, const sg_pg *pg,
+                                           sg_pg_connection *connection,
+                                           const syncguard_limits *limits, bool *usable,
+                                           syncguard_error *err)
 {
     bool visible = false;
     syncguard_status status =
@@ -374,7 +379,7 @@ static syncguard_status report_tables(const syncguard_findings *to, const sg_pg 
             *err = schema;
         return checked;
     }
-    report_schema(to, checked, &schema, has_owner, has_index);
+    pg_diagnose_schema(to, checked, &schema, has_owner, has_index);
     if (checked == SYNCGUARD_OK)
         status = sg_pg_diagnose_rights(to, pg, connection, limits, usable, err);
     return status;
@@ -391,10 +396,10 @@ syncguard_status sg_pg_diagnose(syncguard_backend *backend, const syncguard_limi
     sg_pg_connection *connection = NULL;
     status = sg_pg_check_out(pg->pool, limits, &connection, err);
     if (status == SYNCGUARD_OK)
-        status = report_server(&to, pg, connection, limits, err);
+        status = pg_diagnose_server(&to, pg, connection, limits, err);
     bool usable = false;
     if (status == SYNCGUARD_OK)
-        status = report_tables(&to, pg, connection, limits, &usable, err);
+        status = pg_diagnose_tables(&to, pg, connection, limits, &usable, err);
     /* A session in an unknown state is not worth keeping. */
     if (connection != NULL && status == SYNCGUARD_OK)
         sg_pg_pool_give_back(connection);
@@ -402,6 +407,6 @@ syncguard_status sg_pg_diagnose(syncguard_backend *backend, const syncguard_limi
         sg_pg_abandon(connection, NULL);
     syncguard_gate_leave(&pg->pool->gate);
     if (status == SYNCGUARD_OK && usable)
-        report_records(&to, pg, limits);
+        pg_diagnose_records(&to, pg, limits);
     return status;
 }

@@ -62,7 +62,7 @@ syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
  * once libpq reports nothing else of the server's text (PQERRORS_SQLSTATE). Uses the last line that
  * ends so.
  */
-static bool find_code(const char *message, char out[6])
+static bool pg_error_find_sqlstate(const char *message, char out[6])
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     const char *line = message;
@@ -82,7 +82,7 @@ static bool find_code(const char *message, char out[6])
 }
 
 /* libpq does not tell, and resolving a name may have failed for it as well. */
-static bool no_descriptor_left(void)
+static bool pg_descriptors_are_exhausted(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0)
@@ -92,7 +92,7 @@ static bool no_descriptor_left(void)
 
 /* The text of libpq and of the system for one attempt, without what it quotes: that may be the
  * value of an option. */
-static void copy_reason(const char *message, char *out, size_t size)
+static void pg_error_copy_reason(const char *message, char *out, size_t size)
 {
     const char *from = strstr(message, "failed: ");
     from = from != NULL ? from + strlen("failed: ") : message;
@@ -115,22 +115,22 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool servi
     if (pg == NULL)
         return syncguard_fail_memory(err);
     char code[6];
-    if (find_code(message, code) && strcmp(code, "08P01") == 0)
+    if (pg_error_find_sqlstate(message, code) && strcmp(code, "08P01") == 0)
         return syncguard_fail(err, UNAVAILABLE, code,
                               "the server refuses the settings of the session: behind a "
                               "transaction pooler open with pooler=1");
-    if (find_code(message, code) && strcmp(code, "42501") == 0)
+    if (pg_error_find_sqlstate(message, code) && strcmp(code, "42501") == 0)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, code,
                               "the role may not connect to the database: it lacks CONNECT");
-    if (find_code(message, code))
+    if (pg_error_find_sqlstate(message, code))
         return sg_pg_fail(err, code);
     if (PQconnectionNeedsPassword(pg) != 0)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                               "the server wants a password and none was given");
-    if (no_descriptor_left())
+    if (pg_descriptors_are_exhausted())
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
     char reason[160];
-    copy_reason(message, reason, sizeof reason);
+    pg_error_copy_reason(message, reason, sizeof reason);
     /* Without a port libpq has not got as far as choosing a host. */
     if (*PQport(pg) == 0)
         return syncguard_fail(

@@ -9,7 +9,7 @@
 #include "operations.h"
 #include "request.h"
 
-static syncguard_status unreadable(syncguard_error *err)
+static syncguard_status pg_mutate_fail_unreadable(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
@@ -28,21 +28,21 @@ typedef struct acquire_values {
     char ttl[SG_PG_NUMBER_SIZE];
 } acquire_values;
 
-static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *result,
-                                   int fence_column, int expires_column, syncguard_error *err)
+static syncguard_status pg_grant_read(syncguard_acquire_op *op, const PGresult *result,
+                                      int fence_column, int expires_column, syncguard_error *err)
 {
     char fence[SYNCGUARD_FENCE_SIZE];
     if (!sg_pg_text(result, 0, fence_column, fence, sizeof fence) ||
         !syncguard_fence_valid(fence) || !syncguard_fence_parse(fence, &op->fence) ||
         !sg_pg_int64(result, 0, expires_column, &op->expires_at_ms))
-        return unreadable(err);
+        return pg_mutate_fail_unreadable(err);
     return SYNCGUARD_OK;
 }
 
 /* There was no grant, although no live lock was seen: the counter is at its end, or a session
  * without the advisory lock came in between. */
-static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, const char *counter,
-                                        syncguard_error *err)
+static syncguard_status pg_acquire_explain_refusal(sg_pg *pg, syncguard_acquire_op *op,
+                                                   const char *counter, syncguard_error *err)
 {
     sg_pg_request request = {0};
     sg_pg_request_add(&request, SG_PG_COUNTER, 1, counter);
@@ -62,30 +62,31 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
 
 /* Interprets the current row and the grant. *found: an earlier sending was granted. ABSENT: neither
  * a grant nor a live lock. */
-static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *row,
-                                     const PGresult *grant, bool *found, syncguard_error *err)
+static syncguard_status pg_acquire_interpret(syncguard_acquire_op *op, const PGresult *row,
+                                             const PGresult *grant, bool *found,
+                                             syncguard_error *err)
 {
     if (PQntuples(grant) > 0)
-        return read_grant(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
+        return pg_grant_read(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
     if (PQntuples(row) == 0)
         return SYNCGUARD_ABSENT;
     int64_t now = 0;
     int64_t expires = 0;
     if (!sg_pg_int64(row, 0, ROW_NOW, &now) || !sg_pg_expiry(row, 0, ROW_EXPIRES, &expires))
-        return unreadable(err);
+        return pg_mutate_fail_unreadable(err);
     if (!syncguard_is_live(expires, now))
         return SYNCGUARD_ABSENT;
     *found = sg_pg_bool(row, 0, ROW_MINE);
     if (*found)
-        return read_grant(op, row, ROW_FENCE, ROW_EXPIRES, err);
+        return pg_grant_read(op, row, ROW_FENCE, ROW_EXPIRES, err);
     op->remaining_ms = syncguard_remaining_ms(expires, now);
     return SYNCGUARD_LOCKED;
 }
 
 /* Renewals must not wait behind requests that are stuck in the server. */
-static syncguard_status renew(sg_pg *pg, const char *lock_id, const char *ttl,
-                              const syncguard_limits *limits, sg_pg_request *request,
-                              syncguard_error *err)
+static syncguard_status pg_extend_run(sg_pg *pg, const char *lock_id, const char *ttl,
+                                      const syncguard_limits *limits, sg_pg_request *request,
+                                      syncguard_error *err)
 {
     request->policy = SG_PG_FALL_BACK;
     sg_pg_request_add(request, SG_PG_BEGIN, 0);
@@ -101,11 +102,11 @@ static syncguard_status renew(sg_pg *pg, const char *lock_id, const char *ttl,
  * synchronous standby, if there is one. So the row is written once more, and this commit has to
  * wait (ADR 0034).
  */
-static syncguard_status confirm_grant(sg_pg *pg, syncguard_acquire_op *op, const char *ttl,
-                                      syncguard_error *err)
+static syncguard_status pg_grant_confirm(sg_pg *pg, syncguard_acquire_op *op, const char *ttl,
+                                         syncguard_error *err)
 {
     sg_pg_request request = {0};
-    syncguard_status status = renew(pg, op->lock_id, ttl, &op->limits, &request, err);
+    syncguard_status status = pg_extend_run(pg, op->lock_id, ttl, &op->limits, &request, err);
     if (status == SYNCGUARD_OK && (PQntuples(request.results[2]) == 0 ||
                                    !sg_pg_int64(request.results[2], 0, 0, &op->expires_at_ms)))
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
@@ -114,8 +115,8 @@ static syncguard_status confirm_grant(sg_pg *pg, syncguard_acquire_op *op, const
     return status;
 }
 
-static syncguard_status make_values(const syncguard_acquire_op *op, acquire_values *out,
-                                    syncguard_error *err)
+static syncguard_status pg_acquire_make_values(const syncguard_acquire_op *op, acquire_values *out,
+                                               syncguard_error *err)
 {
     syncguard_status status = sg_pg_name(op->key, out->name, err);
     if (status == SYNCGUARD_OK)
@@ -127,8 +128,8 @@ static syncguard_status make_values(const syncguard_acquire_op *op, acquire_valu
     return status;
 }
 
-static void add_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const acquire_values *v,
-                        sg_pg_request *request)
+static void pg_acquire_add_calls(const sg_pg *pg, const syncguard_acquire_op *op,
+                                 const acquire_values *v, sg_pg_request *request)
 {
     const char *owner = op->owner != NULL && *op->owner != 0 ? v->owner : NULL;
     sg_pg_request_add(request, SG_PG_BEGIN, 0);
@@ -145,21 +146,21 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     sg_pg *pg = sg_pg_of(backend);
     sg_pg_request request = {.lock_id = op->lock_id};
     acquire_values values;
-    syncguard_status status = make_values(op, &values, err);
+    syncguard_status status = pg_acquire_make_values(op, &values, err);
     if (status != SYNCGUARD_OK)
         return status;
     /* Before the attempt, so that no release after it goes unnoticed. */
     if (op->watch && pg->listener != NULL && !atomic_load(&pg->pooler_found))
         op->armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
-    add_acquire(pg, op, &values, &request);
+    pg_acquire_add_calls(pg, op, &values, &request);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     bool found = false;
     if (status == SYNCGUARD_OK)
-        status = read_acquire(op, request.results[2], request.results[3], &found, err);
+        status = pg_acquire_interpret(op, request.results[2], request.results[3], &found, err);
     if (status == SYNCGUARD_OK && found)
-        status = confirm_grant(pg, op, values.ttl, err);
+        status = pg_grant_confirm(pg, op, values.ttl, err);
     if (status == SYNCGUARD_ABSENT)
-        status = explain_refusal(pg, op, values.counter, err);
+        status = pg_acquire_explain_refusal(pg, op, values.counter, err);
     if (status == SYNCGUARD_LOCKED && request.outcome == SG_PG_MAY_BE_IN_FLIGHT)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the connection was lost while the lock was asked for");
@@ -218,7 +219,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     op->reason = SYNCGUARD_REASON_NONE;
     sg_pg_request request = {0};
     syncguard_status status =
-        renew(sg_pg_of(backend), op->lock_id, ttl, &op->limits, &request, err);
+        pg_extend_run(sg_pg_of(backend), op->lock_id, ttl, &op->limits, &request, err);
     if (request.outcome != SG_PG_NOT_SENT)
         op->first_sent_ns = request.first_sent_ns;
     if (status == SYNCGUARD_OK && PQntuples(request.results[2]) == 0) {
@@ -227,7 +228,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
         status = SYNCGUARD_ABSENT;
     }
     if (status == SYNCGUARD_OK && !sg_pg_int64(request.results[2], 0, 0, &op->expires_at_ms))
-        status = unreadable(err);
+        status = pg_mutate_fail_unreadable(err);
     sg_pg_request_clear(&request);
     return status;
 }

@@ -27,7 +27,7 @@ syncguard_status sg_pg_counter_name(const char *name, char out[SYNCGUARD_NAME_SI
 #define MAX_IDENTIFIER 63
 
 /* Length of the identifier at the start of text, 0 if there is none. */
-static size_t identifier(const char *text)
+static size_t pg_identifier_length(const char *text)
 {
     static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
     static const char more[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789$";
@@ -38,12 +38,12 @@ syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_ta
                                   syncguard_error *err)
 {
     size_t schema = 0;
-    size_t table = identifier(name);
+    size_t table = pg_identifier_length(name);
     const char *bare = name;
     if (table != 0 && name[table] == '.') {
         schema = table;
         bare = name + table + 1;
-        table = identifier(bare);
+        table = pg_identifier_length(bare);
     }
     if (table == 0 || bare[table] != 0 || table > MAX_IDENTIFIER || schema > MAX_IDENTIFIER)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,

@@ -84,14 +84,14 @@ struct sg_pg_listener {
     sg_pg_connection *connection; /* the thread's */
 };
 
-static syncguard_limits query_limits(const sg_pg_listener *listener)
+static syncguard_limits pg_listener_query_limits(const sg_pg_listener *listener)
 {
     return (syncguard_limits){syncguard_clock_after(syncguard_clock_ns(), QUERY_MS),
                               listener->stop};
 }
 
 /* Under the mutex: answers everybody who waits for w (NULL: for anything). */
-static void answer(sg_pg_listener *listener, const watch *w, bool armed)
+static void pg_armings_answer(sg_pg_listener *listener, const watch *w, bool armed)
 {
     arming **link = &listener->armings;
     while (*link != NULL) {
@@ -112,14 +112,14 @@ static void answer(sg_pg_listener *listener, const watch *w, bool armed)
 
 /* Closes the connection, if there is one: no key is watched any more. failed: wait before the next
  * attempt to connect. */
-static void disconnect(sg_pg_listener *listener, bool failed)
+static void pg_listener_disconnect(sg_pg_listener *listener, bool failed)
 {
     sg_pg_connection *connection = listener->connection;
     listener->connection = NULL;
     pthread_mutex_lock(&listener->mutex);
     for (watch *w = listener->watches; w != NULL; w = w->next)
         w->armed = false;
-    answer(listener, NULL, false);
+    pg_armings_answer(listener, NULL, false);
     if (failed) {
         listener->not_before_ns =
             syncguard_clock_ns() +
@@ -132,9 +132,9 @@ static void disconnect(sg_pg_listener *listener, bool failed)
     sg_pg_pool_discard(connection);
 }
 
-static bool connect_and_listen(sg_pg_listener *listener)
+static bool pg_listener_connect(sg_pg_listener *listener)
 {
-    syncguard_limits limits = query_limits(listener);
+    syncguard_limits limits = pg_listener_query_limits(listener);
     syncguard_status status =
         sg_pg_connector_wait(listener->pool, &limits, &listener->connection, NULL);
 
@@ -145,7 +145,7 @@ static bool connect_and_listen(sg_pg_listener *listener)
         status = sg_pg_query(listener->connection, "LISTEN " SG_PG_CHANNEL, 0, NULL, &limits, NULL,
                              NULL);
     if (status != SYNCGUARD_OK) {
-        disconnect(listener, true);
+        pg_listener_disconnect(listener, true);
         return false;
     }
     pthread_mutex_lock(&listener->mutex);
@@ -159,7 +159,7 @@ static bool connect_and_listen(sg_pg_listener *listener)
 }
 
 /* The next watch for a name of this hash, after w (NULL: the first). */
-static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64_t hash)
+static const watch *pg_watch_next_of_hash(sg_pg_listener *listener, const watch *w, int64_t hash)
 {
     pthread_mutex_lock(&listener->mutex);
     w = w != NULL ? w->next : listener->watches;
@@ -173,7 +173,7 @@ static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64
  * this process about the releases of this handle, but not about its extends. After a release of
  * unknown outcome all waiters try again (sg_pg_release), and notifications of an abandoned session
  * are passed on. */
-static void report_notifications(sg_pg_listener *listener)
+static void pg_notifications_report(sg_pg_listener *listener)
 {
     PGnotify *each;
     while (listener->connection != NULL && (each = PQnotifies(listener->connection->pg)) != NULL) {
@@ -182,7 +182,7 @@ static void report_notifications(sg_pg_listener *listener)
             (strstr(each->extra, SG_PG_EARLIER) != NULL ||
              !sg_pg_pool_is_own(listener->pool, each->be_pid))) {
             const watch *w = NULL;
-            while ((w = next_of_hash(listener, w, hash)) != NULL)
+            while ((w = pg_watch_next_of_hash(listener, w, hash)) != NULL)
                 syncguard_backend_key_changed(listener->backend, w->key, w->length);
         }
         PQfreemem(each);
@@ -191,15 +191,15 @@ static void report_notifications(sg_pg_listener *listener)
 
 /* ---- the thread: watches ---- */
 
-static void arm_watch(sg_pg_listener *listener, watch *w)
+static void pg_watch_arm(sg_pg_listener *listener, watch *w)
 {
-    syncguard_limits limits = query_limits(listener);
+    syncguard_limits limits = pg_listener_query_limits(listener);
     char name[SYNCGUARD_NAME_SIZE];
     const char *values[] = {name};
     syncguard_status status = sg_pg_name(w->key, name, NULL);
     if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
-        disconnect(listener, false);
-    if (listener->connection == NULL && !connect_and_listen(listener))
+        pg_listener_disconnect(listener, false);
+    if (listener->connection == NULL && !pg_listener_connect(listener))
         return;
     PGresult *result = NULL;
     if (status == SYNCGUARD_OK)
@@ -210,34 +210,34 @@ static void arm_watch(sg_pg_listener *listener, watch *w)
     PQclear(result);
     if (status != SYNCGUARD_OK) {
         /* Whether the lock is held is not known: a new session holds none. */
-        disconnect(listener, true);
+        pg_listener_disconnect(listener, true);
         return;
     }
     pthread_mutex_lock(&listener->mutex);
     w->hash = hash;
     w->armed = true;
     bool late = w->wanted && w->armings == 0;
-    answer(listener, w, true);
+    pg_armings_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
     /* The caller has tried without being armed: a release between the two would go unnoticed. */
     if (late)
         syncguard_backend_key_changed(listener->backend, w->key, w->length);
 }
 
-static void disarm_watch(sg_pg_listener *listener, const watch *w)
+static void pg_watch_disarm(sg_pg_listener *listener, const watch *w)
 {
-    syncguard_limits limits = query_limits(listener);
+    syncguard_limits limits = pg_listener_query_limits(listener);
     char name[SYNCGUARD_NAME_SIZE];
     const char *values[] = {name};
     if (listener->connection == NULL || sg_pg_name(w->key, name, NULL) != SYNCGUARD_OK)
         return;
     if (sg_pg_query(listener->connection, disarm_sql, 1, values, &limits, NULL, NULL) !=
         SYNCGUARD_OK)
-        disconnect(listener, true);
+        pg_listener_disconnect(listener, true);
 }
 
 /* Under the mutex: takes a watch that nobody needs out of the list. */
-static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next_ns)
+static watch *pg_watch_take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next_ns)
 {
     for (watch **link = &listener->watches; *link != NULL; link = &(*link)->next) {
         watch *w = *link;
@@ -253,7 +253,7 @@ static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next
     return NULL;
 }
 
-static watch *next_unarmed(sg_pg_listener *listener)
+static watch *pg_watch_next_unarmed(sg_pg_listener *listener)
 {
     watch *w = listener->watches;
     while (w != NULL && (w->armed || w->armings == 0))
@@ -263,31 +263,31 @@ static watch *next_unarmed(sg_pg_listener *listener)
 
 /* Arms and disarms what has to be, each a round trip, and passes on what has been received in
  * between. Returns when the thread has to look again. */
-static int64_t update_watches(sg_pg_listener *listener)
+static int64_t pg_watches_update(sg_pg_listener *listener)
 {
     while (!syncguard_abort_triggered(listener->stop)) {
-        report_notifications(listener);
+        pg_notifications_report(listener);
         pthread_mutex_lock(&listener->mutex);
-        watch *unarmed = next_unarmed(listener);
+        watch *unarmed = pg_watch_next_unarmed(listener);
         int64_t next_ns = SYNCGUARD_NO_DEADLINE;
         watch *unneeded = NULL;
         if (unarmed == NULL)
-            unneeded = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
+            unneeded = pg_watch_take_unneeded(listener, syncguard_clock_ns(), &next_ns);
         listener->next_check_ns = unarmed != NULL || unneeded != NULL ? 0 : next_ns;
         pthread_mutex_unlock(&listener->mutex);
         if (unarmed == NULL && unneeded == NULL)
             return next_ns;
         if (unarmed != NULL)
-            arm_watch(listener, unarmed);
+            pg_watch_arm(listener, unarmed);
         else if (unneeded->armed)
-            disarm_watch(listener, unneeded);
+            pg_watch_disarm(listener, unneeded);
         syncguard_free(unneeded);
     }
     return 0;
 }
 
 /* Sleeps until something arrives, somebody calls, or limits end it. */
-static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *limits)
+static void pg_listener_wait_input(sg_pg_listener *listener, const syncguard_limits *limits)
 {
     PGconn *pg = listener->connection != NULL ? listener->connection->pg : NULL;
     struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
@@ -301,19 +301,19 @@ static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *lim
     if (pg != NULL && fds[1].revents != 0 &&
         (!sg_pg_connection_is_open(listener->connection) || PQconsumeInput(pg) == 0 ||
          PQstatus(pg) == CONNECTION_BAD))
-        disconnect(listener, false);
+        pg_listener_disconnect(listener, false);
 }
 
-static void *run(void *argument)
+static void *pg_listener_run(void *argument)
 {
     sg_pg_listener *listener = argument;
     for (;;) {
-        syncguard_limits limits = {update_watches(listener), listener->stop};
+        syncguard_limits limits = {pg_watches_update(listener), listener->stop};
         if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
-            disconnect(listener, false);
+            pg_listener_disconnect(listener, false);
         if (syncguard_abort_triggered(listener->stop))
             break;
-        wait_for_input(listener, &limits);
+        pg_listener_wait_input(listener, &limits);
     }
     if (listener->connection != NULL)
         sg_pg_pool_discard(listener->connection);
@@ -323,7 +323,7 @@ static void *run(void *argument)
 
 /* ---- for the operations ---- */
 
-static watch *find(sg_pg_listener *listener, const char *key, size_t length)
+static watch *pg_watch_find(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = listener->watches;
     while (w != NULL && (w->length != length || memcmp(w->key, key, length) != 0))
@@ -332,17 +332,18 @@ static watch *find(sg_pg_listener *listener, const char *key, size_t length)
 }
 
 /* Under the mutex. */
-static bool start(sg_pg_listener *listener)
+static bool pg_listener_start(sg_pg_listener *listener)
 {
     if (!listener->started)
-        listener->started = syncguard_thread_start(&listener->thread, run, listener) == 0;
+        listener->started =
+            syncguard_thread_start(&listener->thread, pg_listener_run, listener) == 0;
     return listener->started;
 }
 
 /* Under the mutex: the watch of key, made if need be. NULL without memory. */
-static watch *want(sg_pg_listener *listener, const char *key, size_t length)
+static watch *pg_watch_want(sg_pg_listener *listener, const char *key, size_t length)
 {
-    watch *w = find(listener, key, length);
+    watch *w = pg_watch_find(listener, key, length);
     if (w == NULL) {
         w = syncguard_calloc(1, sizeof *w + length + 1);
         if (w == NULL)
@@ -362,7 +363,7 @@ static watch *want(sg_pg_listener *listener, const char *key, size_t length)
  * The TypeScript library's releases are not reported, and found by polling alone: a quarter of the
  * time waited so far late, but within SHORTEST and LONGEST.
  */
-static int64_t reliable_ms(const watch *w)
+static int64_t pg_watch_reliable_ms(const watch *w)
 {
     int64_t quarter_ms = (syncguard_clock_ns() - w->since_ns) / 4 / SYNCGUARD_NS_PER_MS;
     if (quarter_ms < SHORTEST_ARMED_MS)
@@ -371,7 +372,7 @@ static int64_t reliable_ms(const watch *w)
 }
 
 /* Waits until the thread has answered or the time for that is up. */
-static void await_arming(sg_pg_listener *listener, arming *own, const syncguard_limits *limits)
+static void pg_arming_await(sg_pg_listener *listener, arming *own, const syncguard_limits *limits)
 {
     int64_t share_ns = syncguard_limits_left_ns(limits) / 4;
     syncguard_limits soon = syncguard_limits_until(
@@ -394,13 +395,14 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
                            const syncguard_limits *limits)
 {
     pthread_mutex_lock(&listener->mutex);
-    watch *w = want(listener, key, length);
+    watch *w = pg_watch_want(listener, key, length);
     arming own = {.parker = SYNCGUARD_PARKER_INIT};
     bool ask = false;
     /* What is armed in a session that is no longer trusted: the thread is woken to end that. */
     if (w != NULL && w->armed && listener->generation == atomic_load(&listener->pool->generation))
         own.armed = true;
-    else if (w != NULL && syncguard_clock_ns() >= listener->not_before_ns && start(listener))
+    else if (w != NULL && syncguard_clock_ns() >= listener->not_before_ns &&
+             pg_listener_start(listener))
         ask = syncguard_parker_open(&own.parker, NULL) == SYNCGUARD_OK;
     if (ask) {
         own.about = w;
@@ -409,17 +411,17 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
         w->armings++;
         syncguard_parker_unpark(&listener->parker);
     }
-    int64_t armed_ms = w != NULL ? reliable_ms(w) : 0;
+    int64_t armed_ms = w != NULL ? pg_watch_reliable_ms(w) : 0;
     pthread_mutex_unlock(&listener->mutex);
     if (ask)
-        await_arming(listener, &own, limits);
+        pg_arming_await(listener, &own, limits);
     return own.armed ? armed_ms : 0;
 }
 
 void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length)
 {
     pthread_mutex_lock(&listener->mutex);
-    watch *w = find(listener, key, length);
+    watch *w = pg_watch_find(listener, key, length);
     if (w != NULL) {
         w->wanted = false;
         w->leave_ns = syncguard_clock_ns() + LINGER_NS;
@@ -431,7 +433,7 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
 
 /* ---- life ---- */
 
-static void free_watches(sg_pg_listener *listener)
+static void pg_watches_free(sg_pg_listener *listener)
 {
     while (listener->watches != NULL) {
         watch *w = listener->watches;
@@ -440,7 +442,7 @@ static void free_watches(sg_pg_listener *listener)
     }
 }
 
-static syncguard_status open_parts(sg_pg_listener *listener, syncguard_error *err)
+static syncguard_status pg_listener_open_parts(sg_pg_listener *listener, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_open(&listener->parker, err);
     if (status == SYNCGUARD_OK)
@@ -450,9 +452,9 @@ static syncguard_status open_parts(sg_pg_listener *listener, syncguard_error *er
     return status;
 }
 
-static void close_parts(sg_pg_listener *listener)
+static void pg_listener_close_parts(sg_pg_listener *listener)
 {
-    free_watches(listener);
+    pg_watches_free(listener);
     syncguard_parker_close(&listener->parker);
     syncguard_abort_free(listener->stop);
     listener->stop = NULL;
@@ -468,9 +470,9 @@ syncguard_status sg_pg_listener_create(syncguard_backend *backend, sg_pg_pool *p
     listener->backend = backend;
     listener->pool = pool;
     listener->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
-    syncguard_status status = open_parts(listener, err);
+    syncguard_status status = pg_listener_open_parts(listener, err);
     if (status != SYNCGUARD_OK) {
-        close_parts(listener);
+        pg_listener_close_parts(listener);
         syncguard_free(listener);
         return status;
     }
@@ -485,7 +487,7 @@ void sg_pg_listener_destroy(sg_pg_listener *listener)
     syncguard_abort_trigger(listener->stop);
     if (listener->started)
         pthread_join(listener->thread, NULL);
-    close_parts(listener);
+    pg_listener_close_parts(listener);
     pthread_mutex_destroy(&listener->mutex);
     syncguard_free(listener);
 }
@@ -498,6 +500,6 @@ syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error
     listener->not_before_ns = 0;
     listener->failures = 0;
     listener->next_check_ns = 0;
-    close_parts(listener);
-    return open_parts(listener, err);
+    pg_listener_close_parts(listener);
+    return pg_listener_open_parts(listener, err);
 }

@@ -17,12 +17,12 @@ void syncguard_postgres_options_init(syncguard_postgres_options *options, size_t
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
-static syncguard_status refuse(syncguard_error *err, const char *option, const char *why)
+static syncguard_status pg_options_refuse(syncguard_error *err, const char *option, const char *why)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "option %s %s", option, why);
 }
 
-static syncguard_status read_tables(sg_pg_config *out, syncguard_error *err)
+static syncguard_status pg_options_read_tables(sg_pg_config *out, syncguard_error *err)
 {
     const char *locks =
         out->own.lock_table != NULL ? out->own.lock_table : SYNCGUARD_POSTGRES_LOCK_TABLE;
@@ -50,12 +50,12 @@ syncguard_status sg_pg_options_read(const syncguard_postgres_options *own,
     if (status != SYNCGUARD_OK)
         return status;
     if (out->own.pool_max < 1 || out->own.pool_max > MAX_POOL)
-        return refuse(err, "pool_max", "must be 1 to 1000");
+        return pg_options_refuse(err, "pool_max", "must be 1 to 1000");
     if (out->own.pooler) {
         out->own.prepared = false;
         out->own.listen = false;
     }
-    return read_tables(out, err);
+    return pg_options_read_tables(out, err);
 }
 
 syncguard_status sg_pg_options_pool(const sg_pg_config *config, sg_pg_pool **out,
@@ -72,7 +72,7 @@ syncguard_status sg_pg_options_pool(const sg_pg_config *config, sg_pg_pool **out
 
 /* ---- the URL ---- */
 
-static const char *option_of(const syncguard_url *url, const char *name)
+static const char *pg_url_find_option(const syncguard_url *url, const char *name)
 {
     for (size_t i = 0; i < url->option_count; i++) {
         if (strcmp(url->options[i].name, name) == 0)
@@ -81,46 +81,49 @@ static const char *option_of(const syncguard_url *url, const char *name)
     return NULL;
 }
 
-static bool is_true(const char *value)
+static bool pg_option_is_true(const char *value)
 {
     return value != NULL && (strcmp(value, "1") == 0 || strcmp(value, "true") == 0);
 }
 
 /* A colon behind the brackets of an IPv6 address, if there are any. */
-static bool has_port(const char *hosts)
+static bool pg_url_has_port(const char *hosts)
 {
     const char *bracket = hosts != NULL ? strrchr(hosts, ']') : NULL;
     return hosts != NULL && strchr(bracket != NULL ? bracket : hosts, ':') != NULL;
 }
 
 /* InvalidArgument for options that contradict the rest of the URL, or each other. */
-static syncguard_status check_url(const syncguard_url *url, syncguard_error *err)
+static syncguard_status pg_url_check(const syncguard_url *url, syncguard_error *err)
 {
     const struct {
         const char *name;
         bool given;
     } parts[] = {
         {"host", url->hosts != NULL && *url->hosts != 0},
-        {"port", has_port(url->hosts)},
+        {"port", pg_url_has_port(url->hosts)},
         {"user", url->user != NULL && *url->user != 0},
         {"password", url->password != NULL && *url->password != 0},
         {"dbname", url->path != NULL && url->path[0] != 0 && url->path[1] != 0},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].given && option_of(url, parts[i].name) != NULL)
-            return refuse(err, parts[i].name, "is given twice: before the '?' and behind it");
+        if (parts[i].given && pg_url_find_option(url, parts[i].name) != NULL)
+            return pg_options_refuse(err, parts[i].name,
+                                     "is given twice: before the '?' and behind it");
     }
-    if (option_of(url, "ssl") != NULL && option_of(url, "sslmode") != NULL)
-        return refuse(err, "ssl", "contradicts sslmode: give one of them");
-    if (is_true(option_of(url, "pooler")) && is_true(option_of(url, "listen")))
-        return refuse(err, "listen", "contradicts pooler");
-    if (is_true(option_of(url, "pooler")) && is_true(option_of(url, "prepared")))
-        return refuse(err, "prepared", "contradicts pooler");
+    if (pg_url_find_option(url, "ssl") != NULL && pg_url_find_option(url, "sslmode") != NULL)
+        return pg_options_refuse(err, "ssl", "contradicts sslmode: give one of them");
+    if (pg_option_is_true(pg_url_find_option(url, "pooler")) &&
+        pg_option_is_true(pg_url_find_option(url, "listen")))
+        return pg_options_refuse(err, "listen", "contradicts pooler");
+    if (pg_option_is_true(pg_url_find_option(url, "pooler")) &&
+        pg_option_is_true(pg_url_find_option(url, "prepared")))
+        return pg_options_refuse(err, "prepared", "contradicts pooler");
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_own(syncguard_url *url, syncguard_postgres_options *own,
-                                 syncguard_error *err)
+static syncguard_status pg_url_read_own_options(syncguard_url *url, syncguard_postgres_options *own,
+                                                syncguard_error *err)
 {
     int64_t pool_max = own->pool_max;
     syncguard_status status = syncguard_url_int(url, "pool_max", 1, MAX_POOL, &pool_max, err);
@@ -140,7 +143,7 @@ static syncguard_status read_own(syncguard_url *url, syncguard_postgres_options 
  * Writes the URL without the options that were used to out, which has room for all of it: what
  * remains is libpq's. Marks those as used that libpq knows.
  */
-static void cut_options(const char *text, syncguard_url *url, char *out)
+static void pg_url_cut_options(const char *text, syncguard_url *url, char *out)
 {
     const char *from = text + strcspn(text, "?");
     size_t at = (size_t)(from - text);
@@ -167,19 +170,19 @@ syncguard_status sg_pg_url_read(const char *text, const syncguard_options *commo
     syncguard_postgres_options_init(&out->own, sizeof out->own);
     syncguard_status status = syncguard_url_parse(text, &out->url, err);
     if (status == SYNCGUARD_OK)
-        status = check_url(out->url, err);
+        status = pg_url_check(out->url, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(common, &out->common, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_common(out->url, &out->common, err);
     if (status == SYNCGUARD_OK)
-        status = read_own(out->url, &out->own, err);
+        status = pg_url_read_own_options(out->url, &out->own, err);
     if (status != SYNCGUARD_OK)
         return status;
     out->conninfo = syncguard_malloc(strlen(text) + 1);
     if (out->conninfo == NULL)
         return syncguard_fail_memory(err);
-    cut_options(text, out->url, out->conninfo);
+    pg_url_cut_options(text, out->url, out->conninfo);
     out->own.conninfo = out->conninfo;
     return syncguard_url_done(out->url, err);
 }

@@ -38,14 +38,14 @@ static const parameter parameters[] = {
     {"tcp_user_timeout", NULL, NULL},
 };
 
-static bool is_number(const char *text, long low, long high)
+static bool parameter_is_number(const char *text, long low, long high)
 {
     char *end = NULL;
     long value = strtol(text, &end, 10);
     return end != text && *end == 0 && value >= low && value <= high;
 }
 
-static bool is_word(const char *text, const char *const *words)
+static bool parameter_is_one_of(const char *text, const char *const *words)
 {
     while (*words != NULL && strcmp(*words, text) != 0)
         words++;
@@ -76,7 +76,7 @@ bool sg_pg_is_parameter(const char *name)
     return found;
 }
 
-static syncguard_status refuse(syncguard_error *err, const char *keyword, const char *why)
+static syncguard_status parameter_refuse(syncguard_error *err, const char *keyword, const char *why)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "option %s %s", keyword, why);
 }
@@ -86,22 +86,26 @@ syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_e
     for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
         const char *value =
             sg_pg_parameter_or_env(all, parameters[i].keyword, parameters[i].variable);
-        if (value != NULL && parameters[i].words != NULL && !is_word(value, parameters[i].words))
-            return refuse(err, parameters[i].keyword, "has a value that libpq does not know");
-        if (value != NULL && parameters[i].words == NULL && !is_number(value, -1, INT32_MAX))
-            return refuse(err, parameters[i].keyword, "must be a whole number");
+        if (value != NULL && parameters[i].words != NULL &&
+            !parameter_is_one_of(value, parameters[i].words))
+            return parameter_refuse(err, parameters[i].keyword,
+                                    "has a value that libpq does not know");
+        if (value != NULL && parameters[i].words == NULL &&
+            !parameter_is_number(value, -1, INT32_MAX))
+            return parameter_refuse(err, parameters[i].keyword, "must be a whole number");
     }
     return SYNCGUARD_OK;
 }
 
 syncguard_status sg_pg_port_check(const char *port, syncguard_error *err)
 {
-    return port == NULL || is_number(port, 1, 65535) ? SYNCGUARD_OK
-                                                     : refuse(err, "port", "must be 1 to 65535");
+    return port == NULL || parameter_is_number(port, 1, 65535)
+               ? SYNCGUARD_OK
+               : parameter_refuse(err, "port", "must be 1 to 65535");
 }
 
 /* The file that libpq would read if none is given. */
-static bool default_file(char *out, size_t size)
+static bool passfile_default_path(char *out, size_t size)
 {
     const char *home = PQlibVersion() >= 160000 ? syncguard_environment("HOME") : NULL;
     struct passwd entry;
@@ -118,7 +122,7 @@ bool sg_pg_passfile_refused(const PQconninfoOption *all)
     const char *given = sg_pg_parameter_or_env(all, "passfile", "PGPASSFILE");
     char path[1024];
     if (sg_pg_parameter_or_env(all, "password", "PGPASSWORD") != NULL ||
-        (given == NULL && !default_file(path, sizeof path)))
+        (given == NULL && !passfile_default_path(path, sizeof path)))
         return false;
     struct stat file;
     return stat(given != NULL ? given : path, &file) == 0 &&

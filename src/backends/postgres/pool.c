@@ -123,7 +123,7 @@ void sg_pg_pool_give_back(sg_pg_connection *connection)
         sg_pg_pool_discard(connection);
 }
 
-static sg_pg_connection *pop_idle(sg_pg_pool *pool)
+static sg_pg_connection *pg_pool_pop_idle(sg_pg_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
     sg_pg_connection *connection = pool->idle;
@@ -138,11 +138,11 @@ static sg_pg_connection *pop_idle(sg_pg_pool *pool)
 
 sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
 {
-    sg_pg_connection *connection = pop_idle(pool);
+    sg_pg_connection *connection = pg_pool_pop_idle(pool);
     while (connection != NULL &&
            !(sg_pg_pool_is_trusted(connection) && sg_pg_connection_is_open(connection))) {
         sg_pg_pool_discard(connection);
-        connection = pop_idle(pool);
+        connection = pg_pool_pop_idle(pool);
     }
     return connection;
 }
@@ -166,7 +166,7 @@ void sg_pg_pool_close(sg_pg_pool *pool)
     pool->closed = true;
     pthread_mutex_unlock(&pool->mutex);
     sg_pg_connection *connection;
-    while ((connection = pop_idle(pool)) != NULL)
+    while ((connection = pg_pool_pop_idle(pool)) != NULL)
         sg_pg_pool_discard(connection);
     sg_pg_pool_unref(pool);
 }

@@ -13,13 +13,13 @@
 /* Columns of a record. */
 enum { R_KEY, R_ID, R_EXPIRES, R_ACQUIRED, R_FENCE, R_OWNER, R_NOW, R_NAME };
 
-static syncguard_status unreadable(syncguard_error *err)
+static syncguard_status pg_read_fail_unreadable(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
 /* The label, if it belongs to the lock that the row holds now. */
-static void read_owner(const PGresult *result, int row, syncguard_record *record)
+static void pg_record_read_owner(const PGresult *result, int row, syncguard_record *record)
 {
     record->owner[0] = '\0';
     char stored[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
@@ -33,13 +33,13 @@ static void read_owner(const PGresult *result, int row, syncguard_record *record
 
 /* OK, ABSENT for a dead record (or, if expired, for a live one), or Internal: the expiry is
  * evaluated before anything else is read. */
-static syncguard_status read_record(const PGresult *result, int row, bool expired,
-                                    syncguard_record *record, syncguard_error *err)
+static syncguard_status pg_record_read(const PGresult *result, int row, bool expired,
+                                       syncguard_record *record, syncguard_error *err)
 {
     memset(record, 0, sizeof *record);
     if (!sg_pg_expiry(result, row, R_EXPIRES, &record->expires_at_ms) ||
         !sg_pg_int64(result, row, R_NOW, &record->now_ms))
-        return unreadable(err);
+        return pg_read_fail_unreadable(err);
     if (syncguard_is_live(record->expires_at_ms, record->now_ms) == expired)
         return SYNCGUARD_ABSENT;
     size_t length = 0;
@@ -49,10 +49,10 @@ static syncguard_status read_record(const PGresult *result, int row, bool expire
         !sg_pg_text(result, row, R_ID, record->lock_id, sizeof record->lock_id) ||
         !sg_pg_text(result, row, R_FENCE, record->fence, sizeof record->fence) ||
         !syncguard_lock_id_valid(record->lock_id) || !syncguard_fence_valid(record->fence))
-        return unreadable(err);
+        return pg_read_fail_unreadable(err);
     if (!sg_pg_int64(result, row, R_ACQUIRED, &record->acquired_at_ms))
         record->acquired_at_ms = 0;
-    read_owner(result, row, record);
+    pg_record_read_owner(result, row, record);
     return SYNCGUARD_OK;
 }
 
@@ -75,7 +75,7 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
         goto out;
     if (!sg_pg_expiry(request.results[0], 0, R_EXPIRES, &expires) ||
         !sg_pg_int64(request.results[0], 0, R_NOW, &now)) {
-        status = unreadable(err);
+        status = pg_read_fail_unreadable(err);
         goto out;
     }
     op->locked = syncguard_is_live(expires, now);
@@ -108,7 +108,7 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     if (status != SYNCGUARD_OK)
         goto out;
     status = PQntuples(request.results[0]) > 0
-                 ? read_record(request.results[0], 0, false, &op->record, err)
+                 ? pg_record_read(request.results[0], 0, false, &op->record, err)
                  : SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK && op->lock_id != NULL &&
         strcmp(op->record.lock_id, op->lock_id) != 0)
@@ -128,12 +128,12 @@ typedef struct walk {
 } walk;
 
 /* Shows one page. False: nothing follows. */
-static bool show_page(const PGresult *result, walk *w)
+static bool pg_list_show_page(const PGresult *result, walk *w)
 {
     int count = PQntuples(result);
     for (int row = 0; row < count; row++) {
         syncguard_record record;
-        syncguard_status status = read_record(result, row, w->expired, &record, NULL);
+        syncguard_status status = pg_record_read(result, row, w->expired, &record, NULL);
         if (status == SYNCGUARD_E_INTERNAL)
             w->unreadable++;
         if (status == SYNCGUARD_OK && w->fn != NULL && !w->fn(w->context, &record))
@@ -144,8 +144,8 @@ static bool show_page(const PGresult *result, walk *w)
     return sg_pg_text(result, count - 1, R_NAME, w->after, sizeof w->after);
 }
 
-static syncguard_status walk_locks(sg_pg *pg, const syncguard_limits *limits, walk *w,
-                                   syncguard_error *err)
+static syncguard_status pg_list_walk(sg_pg *pg, const syncguard_limits *limits, walk *w,
+                                     syncguard_error *err)
 {
     char page[SG_PG_NUMBER_SIZE];
     int64_t span_ns = syncguard_limits_left_ns(limits);
@@ -161,18 +161,18 @@ static syncguard_status walk_locks(sg_pg *pg, const syncguard_limits *limits, wa
                           w->expired ? guard : pg->tolerance, page);
         status = sg_pg_request_run(pg, &request, &own, err);
         if (status == SYNCGUARD_OK)
-            more = show_page(request.results[0], w);
+            more = pg_list_show_page(request.results[0], w);
         sg_pg_request_clear(&request);
     }
     return status;
 }
 
-static syncguard_status list(syncguard_backend *backend, bool expired,
-                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
-                             syncguard_error *err)
+static syncguard_status pg_list_locks(syncguard_backend *backend, bool expired,
+                                      const syncguard_limits *limits, syncguard_record_fn fn,
+                                      void *context, syncguard_error *err)
 {
     walk w = {.fn = fn, .context = context, .expired = expired};
-    syncguard_status status = walk_locks(sg_pg_of(backend), limits, &w, err);
+    syncguard_status status = pg_list_walk(sg_pg_of(backend), limits, &w, err);
     if (w.unreadable > 0)
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
                               "%zu stored records cannot be read and are not listed", w.unreadable);
@@ -182,20 +182,20 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
 syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
                             syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list(backend, false, limits, fn, context, err);
+    return pg_list_locks(backend, false, limits, fn, context, err);
 }
 
 syncguard_status sg_pg_list_expired(syncguard_backend *backend, const syncguard_limits *limits,
                                     syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list(backend, true, limits, fn, context, err);
+    return pg_list_locks(backend, true, limits, fn, context, err);
 }
 
 syncguard_status sg_pg_count_unreadable(sg_pg *pg, const syncguard_limits *limits, size_t *count,
                                         syncguard_error *err)
 {
     walk w = {.fn = NULL};
-    syncguard_status status = walk_locks(pg, limits, &w, err);
+    syncguard_status status = pg_list_walk(pg, limits, &w, err);
     *count = w.unreadable;
     return status;
 }

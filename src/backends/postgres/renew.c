@@ -20,7 +20,8 @@
 enum { M_NUMBER, M_FOUND, M_HELD, M_EXPIRES };
 
 /* Arrays in the server's text form; lock ids have no character that needs quoting. */
-static void write_arrays(const syncguard_extend_op *items, size_t count, char *ids, char *ttls)
+static void pg_renew_write_arrays(const syncguard_extend_op *items, size_t count, char *ids,
+                                  char *ttls)
 {
     size_t id_at = 0;
     size_t ttl_at = 0;
@@ -34,7 +35,8 @@ static void write_arrays(const syncguard_extend_op *items, size_t count, char *i
     snprintf(ttls + ttl_at, TTLS_SIZE - ttl_at, "}");
 }
 
-static void read_item(const PGresult *result, int row, syncguard_extend_op *items, size_t count)
+static void pg_renew_read_item(const PGresult *result, int row, syncguard_extend_op *items,
+                               size_t count)
 {
     bool found = sg_pg_bool(result, row, M_FOUND);
     bool held = sg_pg_bool(result, row, M_HELD);
@@ -69,7 +71,7 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
         status = syncguard_fail_memory(err);
         goto out;
     }
-    write_arrays(items, count, ids, ttls);
+    pg_renew_write_arrays(items, count, ids, ttls);
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
     sg_pg_request_add(&request, SG_PG_EXTEND_MANY, 4, ids, ttls, "t", pg->tolerance);
     request.notifies = &request.calls[1].values[2];
@@ -84,7 +86,7 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     }
     if (status == SYNCGUARD_OK) {
         for (int row = 0; row < PQntuples(request.results[1]); row++)
-            read_item(request.results[1], row, items, count);
+            pg_renew_read_item(request.results[1], row, items, count);
     }
 out:
     sg_pg_request_clear(&request);

@@ -40,7 +40,7 @@ void sg_pg_request_clear(sg_pg_request *request)
     }
 }
 
-static bool has_time(const syncguard_limits *limits)
+static bool pg_request_has_time(const syncguard_limits *limits)
 {
     return syncguard_limits_left_ns(limits) > SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS;
 }
@@ -51,7 +51,8 @@ static bool has_time(const syncguard_limits *limits)
  * Says what the server may wait. The session's own limits do if they end before the caller's time
  * and are not much shorter. A read that takes longer than its caller does no harm.
  */
-static bool needs_limits(const sg_pg_round_trip *trip, bool reads, sg_pg_time_limits *limits)
+static bool pg_request_needs_limits(const sg_pg_round_trip *trip, bool reads,
+                                    sg_pg_time_limits *limits)
 {
     const sg_pg_pool *pool = trip->connection->pool;
     int64_t left_ns = syncguard_limits_left_ns(trip->limits);
@@ -64,14 +65,15 @@ static bool needs_limits(const sg_pg_round_trip *trip, bool reads, sg_pg_time_li
 
 /* Queues all statements. Time limits of its own come right after BEGIN; a single read with such
  * limits gets a transaction for them. False: the connection is of no more use. */
-static bool queue(const sg_pg *pg, sg_pg_round_trip *trip, const sg_pg_request *request)
+static bool pg_request_queue_statements(const sg_pg *pg, sg_pg_round_trip *trip,
+                                        const sg_pg_request *request)
 {
     bool reads = request->calls[0].statement != SG_PG_BEGIN;
     char lock_ms[SG_PG_NUMBER_SIZE];
     char statement_ms[SG_PG_NUMBER_SIZE];
     const char *values[] = {lock_ms, statement_ms};
     sg_pg_time_limits own;
-    bool limited = needs_limits(trip, reads, &own);
+    bool limited = pg_request_needs_limits(trip, reads, &own);
     int extra = request->count; /* results that nobody reads */
     sg_pg_format(lock_ms, own.lock_ms);
     sg_pg_format(statement_ms, own.statement_ms);
@@ -94,9 +96,9 @@ static bool queue(const sg_pg *pg, sg_pg_round_trip *trip, const sg_pg_request *
     return true;
 }
 
-static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request)
+static sg_pg_reply pg_request_send(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request)
 {
-    if (!queue(pg, trip, request))
+    if (!pg_request_queue_statements(pg, trip, request))
         return sg_pg_round_trip_broken(trip);
     if (request->outcome == SG_PG_NOT_SENT) {
         request->first_sent_ns = syncguard_clock_ns();
@@ -109,7 +111,8 @@ static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_r
 
 /* The last sending may have been applied; unless over, it may still be. Also if the server
  * announced the end of the session: that may have been after the commit. */
-static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, bool over)
+static void pg_request_mark_unresolved(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply,
+                                       bool over)
 {
     sg_pg_outcome outcome = over ? SG_PG_MAY_HAVE_BEEN_APPLIED : SG_PG_MAY_BE_IN_FLIGHT;
     if (request->outcome == SG_PG_NOT_SENT)
@@ -129,24 +132,25 @@ typedef struct resends {
     int unprepared;
 } resends;
 
-static bool is(const char *code, const char *wanted)
+static bool pg_sqlstate_is(const char *code, const char *wanted)
 {
     return strcmp(code, wanted) == 0;
 }
 
 /* A prepared statement is missing, or another's: a pooler is in between. */
-static bool loses_statements(const char *code)
+static bool pg_sqlstate_is_lost_statement(const char *code)
 {
-    return is(code, "26000") || is(code, "42P05");
+    return pg_sqlstate_is(code, "26000") || pg_sqlstate_is(code, "42P05");
 }
 
 /* Whether a request that the server refused should be sent again. */
-static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, resends *sent)
+static bool pg_request_should_resend(sg_pg *pg, sg_pg_request *request, const char *code,
+                                     resends *sent)
 {
-    if (is(code, SG_PG_SERIALIZATION_FAILURE) || is(code, SG_PG_DEADLOCK) ||
-        is(code, SG_PG_OVERTAKEN))
+    if (pg_sqlstate_is(code, SG_PG_SERIALIZATION_FAILURE) || pg_sqlstate_is(code, SG_PG_DEADLOCK) ||
+        pg_sqlstate_is(code, SG_PG_OVERTAKEN))
         return sent->conflicts++ < MAX_CONFLICTS;
-    if (is(code, SG_PG_QUEUE_FULL) && request->notifies != NULL) {
+    if (pg_sqlstate_is(code, SG_PG_QUEUE_FULL) && request->notifies != NULL) {
         /* Some session does not read what it listens to. The lock is changed all the same. */
         *request->notifies = "f";
         request->notifies = NULL;
@@ -156,7 +160,7 @@ static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, re
                                   "without telling who waits elsewhere");
         return true;
     }
-    if (loses_statements(code)) {
+    if (pg_sqlstate_is_lost_statement(code)) {
         if (atomic_exchange(&pg->statements.prepared, false))
             syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
                                   "prepared statements get lost, so they are not used any more; "
@@ -165,7 +169,7 @@ static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, re
     }
     /* The primary has moved (25006), or a plan no longer fits its table, or a transaction is none
      * of ours: that is over with the session. */
-    if (is(code, "0A000") || strncmp(code, "25", 2) == 0) {
+    if (pg_sqlstate_is(code, "0A000") || strncmp(code, "25", 2) == 0) {
         sg_pg_pool_distrust(pg->pool);
         return sent->breaks++ < 1;
     }
@@ -173,8 +177,8 @@ static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, re
 }
 
 /* Interprets the reply. True if the request should be sent again. */
-static bool interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request, sg_pg_reply reply,
-                      resends *sent)
+static bool pg_reply_interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request,
+                               sg_pg_reply reply, resends *sent)
 {
     const char *code = trip->sqlstate;
     switch (reply) {
@@ -184,31 +188,33 @@ static bool interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request,
         return false;
     case SG_PG_REFUSED:
         trip->status = sg_pg_fail(trip->err, code);
-        if (is(code, SG_PG_CANCELLED) && syncguard_abort_triggered(trip->limits->abort_object))
+        if (pg_sqlstate_is(code, SG_PG_CANCELLED) &&
+            syncguard_abort_triggered(trip->limits->abort_object))
             trip->status = syncguard_fail(trip->err, SYNCGUARD_E_ABORTED, code, "aborted");
-        return resend_after(pg, request, code, sent);
+        return pg_request_should_resend(pg, request, code, sent);
     case SG_PG_UNCONFIRMED:
         /* Committed here, but a failover may take it back: nobody may rely on it. Sent again, it
          * writes and waits once more. */
-        mark_unknown(pg, request, reply, true);
-        trip->status = syncguard_fail(
-            trip->err,
-            has_time(trip->limits) ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_NETWORK_TIMEOUT,
-            SG_PG_WARNING, "the wait for a synchronous standby was broken off");
-        return has_time(trip->limits) && sent->breaks++ < 1;
+        pg_request_mark_unresolved(pg, request, reply, true);
+        trip->status =
+            syncguard_fail(trip->err,
+                           pg_request_has_time(trip->limits) ? SYNCGUARD_E_SERVICE_UNAVAILABLE
+                                                             : SYNCGUARD_E_NETWORK_TIMEOUT,
+                           SG_PG_WARNING, "the wait for a synchronous standby was broken off");
+        return pg_request_has_time(trip->limits) && sent->breaks++ < 1;
     case SG_PG_BROKEN:
-        mark_unknown(pg, request, reply, trip->session_over);
+        pg_request_mark_unresolved(pg, request, reply, trip->session_over);
         sg_pg_pool_distrust(pg->pool);
         return sent->breaks++ < 1;
     case SG_PG_GAVE_UP:
-        mark_unknown(pg, request, reply, false);
+        pg_request_mark_unresolved(pg, request, reply, false);
         return false;
     }
     return false;
 }
 
 /* Makes a session that had an error fit for the next request. */
-static void recover(sg_pg_connection *connection, const syncguard_limits *limits)
+static void pg_session_recover(sg_pg_connection *connection, const syncguard_limits *limits)
 {
     syncguard_limits soon = syncguard_limits_until(
         limits, syncguard_clock_after(syncguard_clock_ns(), connection->pool->timeout_ms));
@@ -222,7 +228,8 @@ static void recover(sg_pg_connection *connection, const syncguard_limits *limits
 }
 
 /* Hands the connection back to the pool, or ends it. */
-static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request, sg_pg_reply reply)
+static void pg_request_check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
+                                sg_pg_reply reply)
 {
     switch (reply) {
     case SG_PG_DONE:
@@ -230,10 +237,10 @@ static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
         sg_pg_pool_give_back(trip->connection);
         break;
     case SG_PG_REFUSED:
-        if (loses_statements(trip->sqlstate))
+        if (pg_sqlstate_is_lost_statement(trip->sqlstate))
             sg_pg_pool_discard(trip->connection);
         else
-            recover(trip->connection, trip->limits);
+            pg_session_recover(trip->connection, trip->limits);
         break;
     case SG_PG_BROKEN:
         sg_pg_pool_discard(trip->connection);
@@ -247,8 +254,9 @@ static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
 /* ---- a connection ---- */
 
 /* Waits for a place by the request's policy; *place is the gate to leave, NULL if none is taken. */
-static syncguard_status enter(sg_pg_pool *pool, sg_pg_policy policy, const syncguard_limits *limits,
-                              syncguard_gate **place, syncguard_error *err)
+static syncguard_status pg_request_enter_gate(sg_pg_pool *pool, sg_pg_policy policy,
+                                              const syncguard_limits *limits,
+                                              syncguard_gate **place, syncguard_error *err)
 {
     int64_t now = syncguard_clock_ns();
     syncguard_limits quarter =
@@ -269,9 +277,9 @@ static syncguard_status enter(sg_pg_pool *pool, sg_pg_policy policy, const syncg
 
 /* A request without a place in the queue needs one connection more. Where the server has none, it
  * waits in the queue after all: there is one for each place. */
-static syncguard_status check_out(sg_pg_pool *pool, const syncguard_limits *limits,
-                                  syncguard_gate **place, sg_pg_connection **out,
-                                  syncguard_error *err)
+static syncguard_status pg_request_check_out(sg_pg_pool *pool, const syncguard_limits *limits,
+                                             syncguard_gate **place, sg_pg_connection **out,
+                                             syncguard_error *err)
 {
     syncguard_status status = sg_pg_check_out(pool, limits, out, err);
     if (status != SYNCGUARD_E_RATE_LIMITED || *place == &pool->gate)
@@ -287,7 +295,7 @@ static syncguard_status check_out(sg_pg_pool *pool, const syncguard_limits *limi
 }
 
 /* Not by the thread that connects: that may outlive the handle. */
-static void report_replacement(sg_pg *pg, sg_pg_connection *connection)
+static void pg_session_report_reconnect(sg_pg *pg, sg_pg_connection *connection)
 {
     if (connection->replaces)
         syncguard_backend_reconnected(&pg->base);
@@ -296,8 +304,8 @@ static void report_replacement(sg_pg *pg, sg_pg_connection *connection)
 
 /* Before the first request of a handle: checks the tables and the session. A failure is not kept:
  * the next request checks again. */
-static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
-                               const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status pg_session_verify(sg_pg *pg, sg_pg_connection *connection,
+                                          const syncguard_limits *limits, syncguard_error *err)
 {
     bool has_owner = false;
     bool has_index = false;
@@ -322,7 +330,7 @@ static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
 
 /* The server gives up a moment before its caller's deadline. A caller that waits for a lock expects
  * the deadline to have passed. */
-static void await_deadline(const syncguard_limits *limits)
+static void pg_request_await_deadline(const syncguard_limits *limits)
 {
     struct pollfd nothing = {-1, 0, 0};
     if (syncguard_limits_left_ns(limits) <= 2 * SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS)
@@ -333,7 +341,7 @@ syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
                                    const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_gate *place = NULL;
-    syncguard_status status = enter(pg->pool, request->policy, limits, &place, err);
+    syncguard_status status = pg_request_enter_gate(pg->pool, request->policy, limits, &place, err);
     if (status != SYNCGUARD_OK)
         return status;
     resends sent = {0, 0, 0};
@@ -341,21 +349,21 @@ syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
     while (again) {
         sg_pg_round_trip trip = {.limits = limits, .err = err};
         sg_pg_request_clear(request);
-        status = check_out(pg->pool, limits, &place, &trip.connection, err);
+        status = pg_request_check_out(pg->pool, limits, &place, &trip.connection, err);
         if (status == SYNCGUARD_OK)
-            report_replacement(pg, trip.connection);
+            pg_session_report_reconnect(pg, trip.connection);
         if (status == SYNCGUARD_OK && atomic_load(&pg->statements.form) < 0)
-            status = verify(pg, trip.connection, limits, err);
+            status = pg_session_verify(pg, trip.connection, limits, err);
         if (status != SYNCGUARD_OK)
             break;
-        sg_pg_reply reply = send_request(pg, &trip, request);
-        again = interpret(pg, &trip, request, reply, &sent);
-        check_in(&trip, request, reply);
+        sg_pg_reply reply = pg_request_send(pg, &trip, request);
+        again = pg_reply_interpret(pg, &trip, request, reply, &sent);
+        pg_request_check_in(&trip, request, reply);
         status = trip.status;
     }
     if (place != NULL)
         syncguard_gate_leave(place);
     if (status == SYNCGUARD_E_NETWORK_TIMEOUT && request->lock_id != NULL)
-        await_deadline(limits);
+        pg_request_await_deadline(limits);
     return status;
 }

@@ -77,8 +77,8 @@ static const char functions_sql[] =
     "('pg_advisory_unlock_shared(integer,integer)', false)) AS v (f, always) "
     "WHERE NOT pg_catalog.has_function_privilege('pg_catalog.' || f, 'EXECUTE')";
 
-static void report_missing(const syncguard_findings *to, syncguard_severity severity,
-                           const char *rights, const char *object, const char *why)
+static void pg_rights_report_missing(const syncguard_findings *to, syncguard_severity severity,
+                                     const char *rights, const char *object, const char *why)
 {
     char text[600];
     snprintf(text, sizeof text, "the role lacks %.200s on %.300s", rights, object);
@@ -103,18 +103,18 @@ syncguard_status sg_pg_diagnose_schema_rights(const syncguard_findings *to, cons
     char object[220];
     snprintf(object, sizeof object, "SCHEMA %.200s", sg_pg_value(result, 0, 0));
     if (!*visible)
-        report_missing(to, SYNCGUARD_BLOCK, "USAGE", object,
-                       "the tables of locks are there, and every operation fails");
+        pg_rights_report_missing(to, SYNCGUARD_BLOCK, "USAGE", object,
+                                 "the tables of locks are there, and every operation fails");
     PQclear(result);
     return SYNCGUARD_OK;
 }
 
-static void report_table(const syncguard_findings *to, const PGresult *r, int first,
-                         const char *table)
+static void pg_rights_report_table(const syncguard_findings *to, const PGresult *r, int first,
+                                   const char *table)
 {
     if (*sg_pg_value(r, 0, first) != 0)
-        report_missing(to, SYNCGUARD_BLOCK, sg_pg_value(r, 0, first), table,
-                       "operations that use it fail with AuthFailed");
+        pg_rights_report_missing(to, SYNCGUARD_BLOCK, sg_pg_value(r, 0, first), table,
+                                 "operations that use it fail with AuthFailed");
     char text[200];
     if (sg_pg_bool(r, 0, first + 1)) {
         snprintf(text, sizeof text, "row security applies to %.150s", table);
@@ -131,9 +131,10 @@ static void report_table(const syncguard_findings *to, const PGresult *r, int fi
     }
 }
 
-static syncguard_status report_functions(const syncguard_findings *to, sg_pg_connection *connection,
-                                         const syncguard_limits *limits, bool *all,
-                                         syncguard_error *err)
+static syncguard_status pg_rights_report_functions(const syncguard_findings *to,
+                                                   sg_pg_connection *connection,
+                                                   const syncguard_limits *limits, bool *all,
+                                                   syncguard_error *err)
 {
     PGresult *result = NULL;
     syncguard_status status = sg_pg_query(connection, functions_sql, 0, NULL, limits, &result, err);
@@ -144,9 +145,10 @@ static syncguard_status report_functions(const syncguard_findings *to, sg_pg_con
     for (int i = 0; i < 2; i++) {
         snprintf(object, sizeof object, "FUNCTION %.280s", sg_pg_value(result, 0, i));
         if (PQgetisnull(result, 0, i) == 0)
-            report_missing(to, i == 0 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "EXECUTE", object,
-                           i == 0 ? "acquire, release or extend fail with AuthFailed"
-                                  : "waiters are not told of a release: they poll");
+            pg_rights_report_missing(to, i == 0 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "EXECUTE",
+                                     object,
+                                     i == 0 ? "acquire, release or extend fail with AuthFailed"
+                                            : "waiters are not told of a release: they poll");
     }
     PQclear(result);
     return SYNCGUARD_OK;
@@ -163,10 +165,10 @@ syncguard_status sg_pg_diagnose_rights(const syncguard_findings *to, const sg_pg
     bool all = false;
     syncguard_status status = sg_pg_query(connection, tables_sql, 2, values, limits, &result, err);
     if (status == SYNCGUARD_OK)
-        status = report_functions(to, connection, limits, &all, err);
+        status = pg_rights_report_functions(to, connection, limits, &all, err);
     if (status == SYNCGUARD_OK) {
-        report_table(to, result, LOCKS_MISSING, locks);
-        report_table(to, result, FENCES_MISSING, fences);
+        pg_rights_report_table(to, result, LOCKS_MISSING, locks);
+        pg_rights_report_table(to, result, FENCES_MISSING, fences);
         *readable = strncmp(sg_pg_value(result, 0, LOCKS_MISSING), "SELECT", 6) != 0;
         if (all && *sg_pg_value(result, 0, LOCKS_MISSING) == 0 &&
             *sg_pg_value(result, 0, FENCES_MISSING) == 0)

@@ -17,7 +17,7 @@ sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip)
     return SG_PG_BROKEN;
 }
 
-static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
+static sg_pg_reply round_trip_wait(sg_pg_round_trip *trip, short events)
 {
     struct pollfd fd = {PQsocket(trip->connection->pg), events, 0};
     if (fd.fd < 0)
@@ -31,14 +31,14 @@ static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
     return SG_PG_DONE;
 }
 
-static sg_pg_reply send_all(sg_pg_round_trip *trip)
+static sg_pg_reply round_trip_send(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
     if (PQpipelineSync(pg) == 0)
         return sg_pg_round_trip_broken(trip);
     int left;
     while ((left = PQflush(pg)) > 0) {
-        sg_pg_reply got = wait_for(trip, POLLIN | POLLOUT);
+        sg_pg_reply got = round_trip_wait(trip, POLLIN | POLLOUT);
         if (got != SG_PG_DONE)
             return got;
     }
@@ -51,7 +51,7 @@ bool sg_pg_ends_session(const sg_pg_connection *connection, const PGresult *resu
     return connection->direct && severity != NULL && strcmp(severity, "FATAL") == 0;
 }
 
-static void note_error(sg_pg_round_trip *trip, const PGresult *result)
+static void round_trip_note_error(sg_pg_round_trip *trip, const PGresult *result)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     if (code != NULL && *trip->sqlstate == 0)
@@ -75,7 +75,7 @@ bool sg_pg_is_expected(const PGresult *result)
 }
 
 /* Keeps or drops answer number *at. True at the end of the pipeline. */
-static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
+static bool round_trip_take_result(sg_pg_round_trip *trip, PGresult *result, int *at)
 {
     int which = *at < trip->expected_count ? trip->expected[*at] : -1;
     PGresult *unwanted = result;
@@ -103,7 +103,7 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
     case PGRES_PIPELINE_ABORTED:
         break;
     default:
-        note_error(trip, result);
+        round_trip_note_error(trip, result);
         break;
     }
     PQclear(unwanted);
@@ -112,7 +112,7 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
 
 /* What the answers say. One may be missing although no code says so: libpq's own errors, such as no
  * memory for a result, have none. */
-static sg_pg_reply classify_results(sg_pg_round_trip *trip)
+static sg_pg_reply round_trip_classify(sg_pg_round_trip *trip)
 {
     if (*trip->sqlstate != 0)
         return SG_PG_REFUSED;
@@ -124,7 +124,7 @@ static sg_pg_reply classify_results(sg_pg_round_trip *trip)
 }
 
 /* Answers that are none to our statements: nothing more on this connection can be relied on. */
-static sg_pg_reply round_trip_misled(sg_pg_round_trip *trip)
+static sg_pg_reply round_trip_fail_mismatch(sg_pg_round_trip *trip)
 {
     (void)sg_pg_round_trip_broken(trip);
     trip->status = syncguard_fail(trip->err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
@@ -134,7 +134,7 @@ static sg_pg_reply round_trip_misled(sg_pg_round_trip *trip)
 
 /* The inner loop waits for nothing and looks at no limit, so each of its steps has to use up an
  * answer: libpq returns the states of a COPY again and again. */
-static sg_pg_reply collect(sg_pg_round_trip *trip)
+static sg_pg_reply round_trip_collect(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
     int at = 0;
@@ -143,17 +143,17 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
             PGresult *result = PQgetResult(pg);
             if (result != NULL && !sg_pg_is_expected(result)) {
                 PQclear(result);
-                return round_trip_misled(trip);
+                return round_trip_fail_mismatch(trip);
             }
-            if (take(trip, result, &at))
-                return classify_results(trip);
+            if (round_trip_take_result(trip, result, &at))
+                return round_trip_classify(trip);
             if (PQstatus(pg) == CONNECTION_BAD)
                 return sg_pg_round_trip_broken(trip);
             /* One more than expected: the end of the pipeline may have an error of its own. */
             if (at > trip->expected_count + 1)
-                return round_trip_misled(trip);
+                return round_trip_fail_mismatch(trip);
         }
-        sg_pg_reply got = wait_for(trip, POLLIN);
+        sg_pg_reply got = round_trip_wait(trip, POLLIN);
         if (got != SG_PG_DONE)
             return got;
     }
@@ -161,12 +161,12 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
 
 sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip)
 {
-    sg_pg_reply got = send_all(trip);
-    return got == SG_PG_DONE ? collect(trip) : got;
+    sg_pg_reply got = round_trip_send(trip);
+    return got == SG_PG_DONE ? round_trip_collect(trip) : got;
 }
 
 /* Notes what the next answer is. */
-static void expect(sg_pg_round_trip *trip, int what)
+static void round_trip_expect(sg_pg_round_trip *trip, int what)
 {
     trip->expected[trip->expected_count++] = what;
     if (what >= trip->result_count)
@@ -187,15 +187,15 @@ bool sg_pg_round_trip_add(sg_pg_round_trip *trip, const sg_pg_statements *statem
     trip->commits = statement == SG_PG_COMMIT;
     if (!trip->connection->direct ||
         !atomic_load_explicit(&statements->prepared, memory_order_relaxed)) {
-        expect(trip, result);
+        round_trip_expect(trip, result);
         return PQsendQueryParams(pg, sql, count, NULL, values, NULL, NULL, 0);
     }
     if ((trip->connection->prepared & bit) == 0) {
-        expect(trip, -1 - (int)statement);
+        round_trip_expect(trip, -1 - (int)statement);
         if (PQsendPrepare(pg, name, sql, 0, NULL) == 0)
             return false;
     }
-    expect(trip, result);
+    round_trip_expect(trip, result);
     return PQsendQueryPrepared(pg, name, count, values, NULL, NULL, 0);
 }
 
@@ -204,7 +204,7 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
                              PGresult **result, syncguard_error *err)
 {
     sg_pg_round_trip trip = {.connection = connection, .limits = limits, .err = err};
-    expect(&trip, 0);
+    round_trip_expect(&trip, 0);
     sg_pg_reply got;
     if (PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0) == 0)
         got = sg_pg_round_trip_broken(&trip);
@@ -213,7 +213,7 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
     if (got == SG_PG_REFUSED)
         trip.status = sg_pg_fail(err, trip.sqlstate);
     if (got == SG_PG_DONE && result != NULL && PQntuples(trip.results[0]) != 1)
-        got = round_trip_misled(&trip);
+        got = round_trip_fail_mismatch(&trip);
     if (got == SG_PG_DONE && result != NULL) {
         *result = trip.results[0];
         trip.results[0] = NULL;

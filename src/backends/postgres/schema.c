@@ -44,9 +44,10 @@ typedef struct facts {
     bool has_index;
 } facts;
 
-static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_table *locks,
-                                   const sg_pg_table *fences, const syncguard_limits *limits,
-                                   facts *out, syncguard_error *err)
+static syncguard_status pg_schema_read_facts(sg_pg_connection *connection, const sg_pg_table *locks,
+                                             const sg_pg_table *fences,
+                                             const syncguard_limits *limits, facts *out,
+                                             syncguard_error *err)
 {
     const char *values[] = {locks->quoted, fences->quoted};
     memset(out, 0, sizeof *out);
@@ -68,7 +69,7 @@ static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_tab
     return SYNCGUARD_OK;
 }
 
-static syncguard_status evaluate(const facts *f, syncguard_error *err)
+static syncguard_status pg_schema_evaluate(const facts *f, syncguard_error *err)
 {
     if (!f->locks_there || !f->fences_there)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "42P01",
@@ -91,9 +92,9 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the server is older than PostgreSQL 13");
     facts f;
-    syncguard_status status = read_facts(connection, locks, fences, limits, &f, err);
+    syncguard_status status = pg_schema_read_facts(connection, locks, fences, limits, &f, err);
     if (status == SYNCGUARD_OK)
-        status = evaluate(&f, err);
+        status = pg_schema_evaluate(&f, err);
     *has_owner = f.has_owner;
     *has_index = f.has_index;
     return status;
@@ -103,8 +104,8 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
 enum { SETUP_LOCK_LINE = 1 };
 
 /* The statements of a set-up, in order. Returns their number. */
-static int write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
-                       char lines[MAX_LINES][LINE_SIZE])
+static int pg_schema_write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
+                                 char lines[MAX_LINES][LINE_SIZE])
 {
     int n = 0;
     snprintf(lines[n++], LINE_SIZE, "BEGIN");
@@ -131,7 +132,7 @@ void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
                         syncguard_print_fn print, void *context)
 {
     char lines[MAX_LINES][LINE_SIZE];
-    int count = write_lines(locks, fences, lines);
+    int count = pg_schema_write_lines(locks, fences, lines);
     for (int i = 0; i < count; i++) {
         char line[LINE_SIZE + 1];
         snprintf(line, sizeof line, "%.*s;", LINE_SIZE - 1, lines[i]);
@@ -140,12 +141,13 @@ void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
 }
 
 /* before: what was there when other set-ups could no longer change it. */
-static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *locks,
-                               const sg_pg_table *fences, const syncguard_limits *limits,
-                               facts *before, syncguard_error *err)
+static syncguard_status pg_schema_run_setup(sg_pg_connection *connection, const sg_pg_table *locks,
+                                            const sg_pg_table *fences,
+                                            const syncguard_limits *limits, facts *before,
+                                            syncguard_error *err)
 {
     char lines[MAX_LINES][LINE_SIZE];
-    int count = write_lines(locks, fences, lines);
+    int count = pg_schema_write_lines(locks, fences, lines);
     syncguard_status status = SYNCGUARD_OK;
     for (int i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
@@ -153,12 +155,13 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
         if (status == SYNCGUARD_OK && i == SETUP_LOCK_LINE)
-            status = read_facts(connection, locks, fences, limits, before, err);
+            status = pg_schema_read_facts(connection, locks, fences, limits, before, err);
     }
     return status;
 }
 
-static void log_change(const syncguard_options *options, const char *change, const char *table)
+static void pg_schema_log_change(const syncguard_options *options, const char *change,
+                                 const char *table)
 {
     if (options->log == NULL)
         return;
@@ -167,17 +170,17 @@ static void log_change(const syncguard_options *options, const char *change, con
     options->log(options->log_context, SYNCGUARD_LOG_INFO, line);
 }
 
-static void log_changes(const syncguard_options *options, const facts *before,
-                        const sg_pg_table *locks, const sg_pg_table *fences)
+static void pg_schema_log_changes(const syncguard_options *options, const facts *before,
+                                  const sg_pg_table *locks, const sg_pg_table *fences)
 {
     if (!before->locks_there)
-        log_change(options, "created the table", locks->quoted);
+        pg_schema_log_change(options, "created the table", locks->quoted);
     else if (!before->has_owner)
-        log_change(options, "added the column owner to the table", locks->quoted);
+        pg_schema_log_change(options, "added the column owner to the table", locks->quoted);
     if (before->locks_there && !before->has_index)
-        log_change(options, "created an index on the expiry of the table", locks->quoted);
+        pg_schema_log_change(options, "created an index on the expiry of the table", locks->quoted);
     if (!before->fences_there)
-        log_change(options, "created the table", fences->quoted);
+        pg_schema_log_change(options, "created the table", fences->quoted);
 }
 
 syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
@@ -185,18 +188,18 @@ syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_t
                                      const syncguard_limits *limits, syncguard_error *err)
 {
     facts before;
-    syncguard_status status = read_facts(connection, locks, fences, limits, &before, err);
+    syncguard_status status = pg_schema_read_facts(connection, locks, fences, limits, &before, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (before.locks_there && before.fences_there && before.complete && before.has_owner &&
         before.has_index)
-        return evaluate(&before, err);
+        return pg_schema_evaluate(&before, err);
     /* Without the right to create it is still useful to hear what is wrong with what is there. */
-    status = create(connection, locks, fences, limits, &before, err);
+    status = pg_schema_run_setup(connection, locks, fences, limits, &before, err);
     if (status != SYNCGUARD_OK)
         return status;
-    log_changes(options, &before, locks, fences);
+    pg_schema_log_changes(options, &before, locks, fences);
     facts f;
-    status = read_facts(connection, locks, fences, limits, &f, err);
-    return status == SYNCGUARD_OK ? evaluate(&f, err) : status;
+    status = pg_schema_read_facts(connection, locks, fences, limits, &f, err);
+    return status == SYNCGUARD_OK ? pg_schema_evaluate(&f, err) : status;
 }

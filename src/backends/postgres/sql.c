@@ -148,8 +148,8 @@ static const char *const texts[SG_PG_STATEMENTS] = {
 };
 
 /* What a mark stands for; NULL if it is none. *length is that of the mark. */
-static const char *meaning(const char *mark, const sg_pg_statements *statements, bool has_owner,
-                           size_t *length)
+static const char *sql_mark_value(const char *mark, const sg_pg_statements *statements,
+                                  bool has_owner, size_t *length)
 {
     *length = mark[1] == 'O' ? 3 : 2;
     switch (mark[1]) {
@@ -185,15 +185,15 @@ static const char *meaning(const char *mark, const sg_pg_statements *statements,
 }
 
 /* Writes the expanded text to out (NULL: only counts). */
-static size_t expand(const char *text, char *out, const sg_pg_statements *statements,
-                     bool has_owner)
+static size_t sql_text_expand(const char *text, char *out, const sg_pg_statements *statements,
+                              bool has_owner)
 {
     size_t total = 0;
     while (*text != 0) {
         const char *stands = NULL;
         size_t taken = 1;
         if (*text == '@')
-            stands = meaning(text, statements, has_owner, &taken);
+            stands = sql_mark_value(text, statements, has_owner, &taken);
         size_t length = stands != NULL ? strlen(stands) : 1;
         if (out != NULL)
             memcpy(out + total, stands != NULL ? stands : text, length);
@@ -210,11 +210,11 @@ syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_
     for (int i = 0; i < SG_PG_FORMS * SG_PG_STATEMENTS; i++) {
         int form = i / SG_PG_STATEMENTS;
         int which = i % SG_PG_STATEMENTS;
-        size_t length = expand(texts[which], NULL, statements, form == 1);
+        size_t length = sql_text_expand(texts[which], NULL, statements, form == 1);
         char *sql = syncguard_malloc(length + 1);
         if (sql == NULL)
             return syncguard_fail_memory(err);
-        expand(texts[which], sql, statements, form == 1);
+        sql_text_expand(texts[which], sql, statements, form == 1);
         statements->sql[form][which] = sql;
         /* The name identifies the text, because a session behind a pooler may also be one of
          * other handles and other versions. */

@@ -64,7 +64,7 @@ void sg_pg_target_free(sg_pg_target *target)
 /* ---- hosts ---- */
 
 /* Splits "a,b,,c": count of parts, empty ones as NULL; -1 without memory, -2 if too many. */
-static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
+static int target_split_list(const char *text, char *parts[SG_PG_MAX_HOSTS])
 {
     if (text == NULL)
         return 0;
@@ -85,7 +85,7 @@ static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
     }
 }
 
-static bool is_local(const char *host)
+static bool pg_host_is_local(const char *host)
 {
     struct in_addr address;
     return host == NULL || host[0] == '/' || host[0] == '@' || strcmp(host, "localhost") == 0 ||
@@ -93,16 +93,17 @@ static bool is_local(const char *host)
            (strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1);
 }
 
-static bool all_local(const sg_pg_target *target)
+static bool target_is_all_local(const sg_pg_target *target)
 {
     for (int i = 0; i < target->host_count; i++) {
-        if (!is_local(target->hostaddrs[i] != NULL ? target->hostaddrs[i] : target->hosts[i]))
+        if (!pg_host_is_local(target->hostaddrs[i] != NULL ? target->hostaddrs[i]
+                                                           : target->hosts[i]))
             return false;
     }
     return true;
 }
 
-static bool has_service(const PQconninfoOption *all)
+static bool parameters_have_service(const PQconninfoOption *all)
 {
     return sg_pg_parameter_or_env(all, "service", "PGSERVICE") != NULL;
 }
@@ -111,16 +112,16 @@ static bool has_service(const PQconninfoOption *all)
 static const char *parameter_unless_service(const PQconninfoOption *all, const char *keyword,
                                             const char *variable)
 {
-    return sg_pg_parameter_or_env(all, keyword, has_service(all) ? NULL : variable);
+    return sg_pg_parameter_or_env(all, keyword, parameters_have_service(all) ? NULL : variable);
 }
 
-static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *target,
-                                   syncguard_error *err)
+static syncguard_status target_read_hosts(const PQconninfoOption *all, sg_pg_target *target,
+                                          syncguard_error *err)
 {
-    int hosts = split(parameter_unless_service(all, "host", "PGHOST"), target->hosts);
-    int addresses =
-        split(parameter_unless_service(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
-    int ports = split(parameter_unless_service(all, "port", "PGPORT"), target->ports);
+    int hosts = target_split_list(parameter_unless_service(all, "host", "PGHOST"), target->hosts);
+    int addresses = target_split_list(parameter_unless_service(all, "hostaddr", "PGHOSTADDR"),
+                                      target->hostaddrs);
+    int ports = target_split_list(parameter_unless_service(all, "port", "PGPORT"), target->ports);
     if (hosts == -1 || addresses == -1 || ports == -1)
         return syncguard_fail_memory(err);
     target->host_count = hosts > addresses ? hosts : addresses;
@@ -147,7 +148,7 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
 /* ---- parameters ---- */
 
 /* False without memory. */
-static bool add(sg_pg_target *target, const char *keyword, const char *value)
+static bool target_add_parameter(sg_pg_target *target, const char *keyword, const char *value)
 {
     size_t i = 0;
     while (target->keywords[i] != NULL)
@@ -163,7 +164,7 @@ static bool add(sg_pg_target *target, const char *keyword, const char *value)
 
 /* Verified TLS needs certificates to trust. libpq reads the user's file; where there is none, the
  * system's are used. */
-static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
+static bool target_add_roots(const PQconninfoOption *all, sg_pg_target *target)
 {
     static const char system_roots[] = "/etc/ssl/certs/ca-certificates.crt";
     const char *home = syncguard_environment("HOME");
@@ -173,23 +174,24 @@ static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
         access(path, R_OK) == 0)
         return true;
     if (PQlibVersion() >= 160000)
-        return add(target, "sslrootcert", "system");
-    return access(system_roots, R_OK) != 0 || add(target, "sslrootcert", system_roots);
+        return target_add_parameter(target, "sslrootcert", "system");
+    return access(system_roots, R_OK) != 0 ||
+           target_add_parameter(target, "sslrootcert", system_roots);
 }
 
 /* Verified to remote hosts; on a loopback, where nobody else listens, plain unless the server
  * insists. With a service file the host is not known here: it counts as remote. */
-static bool add_tls(const PQconninfoOption *all, sg_pg_target *target)
+static bool target_add_tls(const PQconninfoOption *all, sg_pg_target *target)
 {
     const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
-    bool remote = !all_local(target) || (target->service && target->hosts[0] == NULL);
+    bool remote = !target_is_all_local(target) || (target->service && target->hosts[0] == NULL);
     bool verified = mode != NULL ? strcmp(mode, "verify-full") == 0 : remote;
-    if (mode == NULL && !add(target, "sslmode", remote ? "verify-full" : "allow"))
+    if (mode == NULL && !target_add_parameter(target, "sslmode", remote ? "verify-full" : "allow"))
         return false;
-    return !verified || target->service || add_roots(all, target);
+    return !verified || target->service || target_add_roots(all, target);
 }
 
-static bool has_tcp_host(const sg_pg_target *target)
+static bool target_has_tcp_host(const sg_pg_target *target)
 {
     for (int i = 0; i < target->host_count; i++) {
         const char *host = target->hosts[i];
@@ -201,15 +203,15 @@ static bool has_tcp_host(const sg_pg_target *target)
 
 /* libpq reads the file only when it connects, and its message about it is redacted. Without
  * verification it may be missing. */
-static syncguard_status check_roots(const PQconninfoOption *all, const sg_pg_target *target,
-                                    syncguard_error *err)
+static syncguard_status target_check_roots(const PQconninfoOption *all, const sg_pg_target *target,
+                                           syncguard_error *err)
 {
     const char *given = sg_pg_parameter(all, "sslrootcert");
     const char *path = parameter_unless_service(all, "sslrootcert", "PGSSLROOTCERT");
     const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
-    bool verified = mode != NULL ? strncmp(mode, "verify-", 7) == 0 : !all_local(target);
+    bool verified = mode != NULL ? strncmp(mode, "verify-", 7) == 0 : !target_is_all_local(target);
     struct stat about;
-    if (path == NULL || !verified || !has_tcp_host(target) ||
+    if (path == NULL || !verified || !target_has_tcp_host(target) ||
         (PQlibVersion() >= 160000 && strcmp(path, "system") == 0))
         return SYNCGUARD_OK;
     const char *why = NULL;
@@ -225,7 +227,7 @@ static syncguard_status check_roots(const PQconninfoOption *all, const sg_pg_tar
 }
 
 /* keepalives: a peer that vanished is noticed within a minute, also by the listening connection. */
-static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
+static bool target_add_defaults(const PQconninfoOption *all, sg_pg_target *target)
 {
     static const struct {
         const char *keyword;
@@ -238,25 +240,25 @@ static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
     };
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         if (sg_pg_parameter(all, defaults[i].keyword) == NULL &&
-            !add(target, defaults[i].keyword, defaults[i].value))
+            !target_add_parameter(target, defaults[i].keyword, defaults[i].value))
             return false;
     }
     if (target->host_count > 1 &&
         sg_pg_parameter_or_env(all, "target_session_attrs", "PGTARGETSESSIONATTRS") == NULL &&
-        !add(target, "target_session_attrs", "read-write"))
+        !target_add_parameter(target, "target_session_attrs", "read-write"))
         return false;
-    if (target->passfile_refused && !add(target, "passfile", NO_FILE))
+    if (target->passfile_refused && !target_add_parameter(target, "passfile", NO_FILE))
         return false;
     /* Without any, OpenSSL would ask for that of an encrypted sslkey at the terminal. */
     if (!target->service && sg_pg_parameter(all, "sslpassword") == NULL &&
-        !add(target, "sslpassword", "none"))
+        !target_add_parameter(target, "sslpassword", "none"))
         return false;
-    return add(target, "client_encoding", "UTF8");
+    return target_add_parameter(target, "client_encoding", "UTF8");
 }
 
 /* The settings of a session. Ours would replace those of a service, and are left out then. */
-static syncguard_status add_settings(const PQconninfoOption *all, int64_t timeout_ms,
-                                     sg_pg_target *target, syncguard_error *err)
+static syncguard_status target_add_settings(const PQconninfoOption *all, int64_t timeout_ms,
+                                            sg_pg_target *target, syncguard_error *err)
 {
     const char *given = parameter_unless_service(all, "options", "PGOPTIONS");
     bool ours = timeout_ms > 0 && !target->service;
@@ -272,11 +274,12 @@ static syncguard_status add_settings(const PQconninfoOption *all, int64_t timeou
     if ((size_t)length >= sizeof settings)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "option options is too long");
-    return add(target, "options", settings) ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    return target_add_parameter(target, "options", settings) ? SYNCGUARD_OK
+                                                             : syncguard_fail_memory(err);
 }
 
 /* Parameters that are not passed on as they are. */
-static bool is_replaced(const sg_pg_target *target, const char *keyword)
+static bool target_replaces_parameter(const sg_pg_target *target, const char *keyword)
 {
     static const char *const words[] = {"host",    "hostaddr",        "port",
                                         "options", "connect_timeout", "client_encoding"};
@@ -287,32 +290,34 @@ static bool is_replaced(const sg_pg_target *target, const char *keyword)
     return target->passfile_refused && strcmp(keyword, "passfile") == 0;
 }
 
-static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, sg_pg_target *target,
-                              syncguard_error *err)
+static syncguard_status target_build(const PQconninfoOption *all, int64_t timeout_ms,
+                                     sg_pg_target *target, syncguard_error *err)
 {
     const char *timeout = sg_pg_parameter_or_env(all, "connect_timeout", "PGCONNECT_TIMEOUT");
     size_t count = 0;
     while (all[count].keyword != NULL)
         count++;
-    target->service = has_service(all);
+    target->service = parameters_have_service(all);
     target->passfile_refused = !target->service && sg_pg_passfile_refused(all);
     target->keywords = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->keywords);
     target->values = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->values);
     if (target->keywords == NULL || target->values == NULL)
         return syncguard_fail_memory(err);
     for (size_t i = 0; i < count; i++) {
-        if (all[i].val != NULL && *all[i].val != 0 && !is_replaced(target, all[i].keyword) &&
-            !add(target, all[i].keyword, all[i].val))
+        if (all[i].val != NULL && *all[i].val != 0 &&
+            !target_replaces_parameter(target, all[i].keyword) &&
+            !target_add_parameter(target, all[i].keyword, all[i].val))
             return syncguard_fail_memory(err);
     }
     if (timeout != NULL && isdigit((unsigned char)*timeout))
         target->connect_timeout_ms = strtol(timeout, NULL, 10) % 86400 * 1000;
-    syncguard_status status = read_hosts(all, target, err);
+    syncguard_status status = target_read_hosts(all, target, err);
     if (status == SYNCGUARD_OK)
-        status = check_roots(all, target, err);
-    if (status == SYNCGUARD_OK && (!add_tls(all, target) || !add_defaults(all, target)))
+        status = target_check_roots(all, target, err);
+    if (status == SYNCGUARD_OK &&
+        (!target_add_tls(all, target) || !target_add_defaults(all, target)))
         status = syncguard_fail_memory(err);
-    return status == SYNCGUARD_OK ? add_settings(all, timeout_ms, target, err) : status;
+    return status == SYNCGUARD_OK ? target_add_settings(all, timeout_ms, target, err) : status;
 }
 
 syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_pg_target **out,
@@ -332,7 +337,7 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
     sg_pg_target *target = syncguard_calloc(1, sizeof *target);
     status = target != NULL ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
-        status = build(all, timeout_ms, target, err);
+        status = target_build(all, timeout_ms, target, err);
     PQconninfoFree(all);
     if (status == SYNCGUARD_OK)
         *out = target;
@@ -343,13 +348,13 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
 
 /* ---- one host ---- */
 
-static bool copy_text(const char *from, char **to)
+static bool target_copy_text(const char *from, char **to)
 {
     *to = from != NULL ? syncguard_strdup(from) : NULL;
     return from == NULL || *to != NULL;
 }
 
-static bool copy_parameters(const sg_pg_target *from, sg_pg_target *to)
+static bool target_copy_parameters(const sg_pg_target *from, sg_pg_target *to)
 {
     static const char role[] = "target_session_attrs";
     size_t count = 0;
@@ -360,10 +365,11 @@ static bool copy_parameters(const sg_pg_target *from, sg_pg_target *to)
     if (to->keywords == NULL || to->values == NULL)
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(from->keywords[i], role) != 0 && !add(to, from->keywords[i], from->values[i]))
+        if (strcmp(from->keywords[i], role) != 0 &&
+            !target_add_parameter(to, from->keywords[i], from->values[i]))
             return false;
     }
-    return add(to, role, "any");
+    return target_add_parameter(to, role, "any");
 }
 
 syncguard_status sg_pg_target_of_host(const sg_pg_target *from, int host, sg_pg_target **out,
@@ -378,9 +384,10 @@ syncguard_status sg_pg_target_of_host(const sg_pg_target *from, int host, sg_pg_
     one->passfile_refused = from->passfile_refused;
     one->connect_timeout_ms = from->connect_timeout_ms;
     one->session = from->session;
-    if (!copy_text(from->hosts[host], &one->hosts[0]) ||
-        !copy_text(from->hostaddrs[host], &one->hostaddrs[0]) ||
-        !copy_text(from->ports[host], &one->ports[0]) || !copy_parameters(from, one)) {
+    if (!target_copy_text(from->hosts[host], &one->hosts[0]) ||
+        !target_copy_text(from->hostaddrs[host], &one->hostaddrs[0]) ||
+        !target_copy_text(from->ports[host], &one->ports[0]) ||
+        !target_copy_parameters(from, one)) {
         sg_pg_target_free(one);
         return syncguard_fail_memory(err);
     }

@@ -14,8 +14,8 @@
 #include "renew.h"
 #include "syncguard/sys/options.h"
 
-static syncguard_status make_link(sg_redis_backend *backend, sg_redis_link *link,
-                                  syncguard_error *err)
+static syncguard_status redis_transport_init_link(sg_redis_backend *backend, sg_redis_link *link,
+                                                  syncguard_error *err)
 {
     syncguard_status status =
         sg_redis_link_init(link, &backend->dialer, &backend->topology, &backend->tracker, err);
@@ -24,7 +24,7 @@ static syncguard_status make_link(sg_redis_backend *backend, sg_redis_link *link
 }
 
 /* What threads and connections need; made anew in a forked child. */
-static syncguard_status make_live_parts(sg_redis_backend *backend, syncguard_error *err)
+static syncguard_status redis_transport_init(sg_redis_backend *backend, syncguard_error *err)
 {
     const sg_redis_config *config = &backend->config;
     size_t count = (size_t)config->connections + 1;
@@ -46,18 +46,18 @@ static syncguard_status make_live_parts(sg_redis_backend *backend, syncguard_err
     if (backend->links == NULL)
         return syncguard_fail_memory(err);
     for (backend->link_count = 0; backend->link_count < count; backend->link_count++) {
-        status = make_link(backend, &backend->links[backend->link_count], err);
+        status = redis_transport_init_link(backend, &backend->links[backend->link_count], err);
         if (status != SYNCGUARD_OK)
             return status;
     }
     if (config->mode == SYNCGUARD_REDIS_CLUSTER)
-        status = make_link(backend, &backend->ask, err);
+        status = redis_transport_init_link(backend, &backend->ask, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_gate_init(&backend->wait_gate, config->wait_connections, err);
     return status;
 }
 
-static void free_live_parts(sg_redis_backend *backend, bool forked)
+static void redis_transport_fini(sg_redis_backend *backend, bool forked)
 {
     sg_redis_notifier_free(backend->notifier, forked);
     backend->notifier = NULL;
@@ -76,13 +76,13 @@ static void free_live_parts(sg_redis_backend *backend, bool forked)
 
 /* ---- the table ---- */
 
-static sg_redis_backend *of(syncguard_backend *base)
+static sg_redis_backend *redis_backend_of(syncguard_backend *base)
 {
     return (sg_redis_backend *)(void *)base;
 }
 
-static syncguard_status check_key(const syncguard_backend *base, const char *key, size_t key_length,
-                                  syncguard_error *err)
+static syncguard_status redis_backend_check_key(const syncguard_backend *base, const char *key,
+                                                size_t key_length, syncguard_error *err)
 {
     (void)key_length;
     return sg_redis_name_check(&((const sg_redis_backend *)(const void *)base)->config, key, err);
@@ -90,34 +90,34 @@ static syncguard_status check_key(const syncguard_backend *base, const char *key
 
 /* The server forgets a name with its first notification; one that comes too late wakes nobody. The
  * slot tells the core that releases are reported. */
-static void unwatch(syncguard_backend *base, const char *key, size_t key_length)
+static void redis_backend_unwatch(syncguard_backend *base, const char *key, size_t key_length)
 {
     (void)base;
     (void)key;
     (void)key_length;
 }
 
-static bool connection_ended(syncguard_backend *base)
+static bool redis_backend_connection_ended(syncguard_backend *base)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_backend_of(base);
     bool ended = false;
     for (size_t i = 0; i < backend->link_count; i++)
         ended = sg_redis_link_ended(&backend->links[i]) || ended;
     return ended;
 }
 
-static syncguard_status after_fork(syncguard_backend *base, syncguard_error *err)
+static syncguard_status redis_backend_after_fork(syncguard_backend *base, syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
-    free_live_parts(backend, true);
-    return make_live_parts(backend, err);
+    sg_redis_backend *backend = redis_backend_of(base);
+    redis_transport_fini(backend, true);
+    return redis_transport_init(backend, err);
 }
 
-static void destroy(syncguard_backend *base)
+static void redis_backend_destroy(syncguard_backend *base)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_backend_of(base);
     /* The core adopts a handle before it destroys it, so all parts are this process's own. */
-    free_live_parts(backend, false);
+    redis_transport_fini(backend, false);
     syncguard_gate_destroy(&backend->wait_gate);
     sg_redis_tls_free(backend->dialer.tls);
     sg_redis_config_free(&backend->config);
@@ -125,17 +125,18 @@ static void destroy(syncguard_backend *base)
     syncguard_free(backend);
 }
 
-#define SLOTS                                                                                      \
-    .check_key = check_key, .acquire = sg_redis_acquire, .release = sg_redis_release,              \
-    .extend = sg_redis_extend, .extend_many = sg_redis_extend_many,                                \
+#define OPERATIONS                                                                                 \
+    .check_key = redis_backend_check_key, .acquire = sg_redis_acquire,                             \
+    .release = sg_redis_release, .extend = sg_redis_extend, .extend_many = sg_redis_extend_many,   \
     .is_locked = sg_redis_is_locked, .lookup = sg_redis_lookup, .list = sg_redis_list,             \
     .undo = sg_redis_undo, .undo_many = sg_redis_undo_many, .cleanup = sg_redis_cleanup,           \
-    .unwatch = unwatch, .diagnose = sg_redis_diagnose, .after_fork = after_fork,                   \
-    .destroy = destroy, .connection_ended = connection_ended
+    .unwatch = redis_backend_unwatch, .diagnose = sg_redis_diagnose,                               \
+    .after_fork = redis_backend_after_fork, .destroy = redis_backend_destroy,                      \
+    .connection_ended = redis_backend_connection_ended
 
-static const syncguard_backend_ops ops = {SLOTS, .do_many = sg_redis_do_many};
+static const syncguard_backend_ops ops = {OPERATIONS, .do_many = sg_redis_do_many};
 /* With wait_replicas: an acquire waits on a connection of its own. */
-static const syncguard_backend_ops confirming_ops = {SLOTS};
+static const syncguard_backend_ops confirming_ops = {OPERATIONS};
 
 /* ---- opening ---- */
 
@@ -148,9 +149,9 @@ static const syncguard_capabilities capabilities = {
 };
 
 /* On failure the caller frees what was made. */
-static syncguard_status make_backend(sg_redis_backend *backend,
-                                     const syncguard_redis_options *redis_options,
-                                     const syncguard_options *common, syncguard_error *err)
+static syncguard_status redis_backend_init(sg_redis_backend *backend,
+                                           const syncguard_redis_options *redis_options,
+                                           const syncguard_options *common, syncguard_error *err)
 {
     sg_redis_config *config = &backend->config;
     backend->tolerance_ms = SYNCGUARD_TIME_TOLERANCE_MS;
@@ -167,9 +168,9 @@ static syncguard_status make_backend(sg_redis_backend *backend,
     if (status != SYNCGUARD_OK)
         return status;
     backend->base.capabilities.wakes_waiters = config->tracking;
-    status = make_live_parts(backend, err);
+    status = redis_transport_init(backend, err);
     if (status != SYNCGUARD_OK)
-        free_live_parts(backend, false);
+        redis_transport_fini(backend, false);
     return status;
 }
 
@@ -189,7 +190,7 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
     sg_redis_backend *backend = syncguard_calloc(1, sizeof *backend);
     if (backend == NULL)
         return syncguard_fail_memory(err);
-    status = make_backend(backend, redis_options, &common, err);
+    status = redis_backend_init(backend, redis_options, &common, err);
     if (status == SYNCGUARD_OK) {
         *out = &backend->base;
         return status;
@@ -202,8 +203,8 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
     return status;
 }
 
-static syncguard_status open_url(const char *text, const syncguard_options *options,
-                                 syncguard_backend **out, syncguard_error *err)
+static syncguard_status redis_backend_open_url(const char *text, const syncguard_options *options,
+                                               syncguard_backend **out, syncguard_error *err)
 {
     syncguard_url *url = NULL;
     syncguard_redis_options given = SYNCGUARD_REDIS_OPTIONS_INIT;
@@ -227,7 +228,7 @@ const syncguard_module syncguard_module_redis = {
     .abi = SYNCGUARD_ABI,
     .name = "redis",
     .schemes = schemes,
-    .open = open_url,
+    .open = redis_backend_open_url,
     .setup = NULL,
 };
 

@@ -28,19 +28,19 @@
 /* The least time that a lock is taken for before it is granted. */
 #define TAKE_MS 1000
 
-static void add_word(sg_redis_request *request, const char *word)
+static void cluster_add_arg(sg_redis_request *request, const char *word)
 {
     sg_redis_request_arg(request, word, strlen(word));
 }
 
 /* The status of a write that the replicas may have to confirm. */
-static syncguard_status written(const sg_redis_request *request, syncguard_error *err)
+static syncguard_status cluster_write_status(const sg_redis_request *request, syncguard_error *err)
 {
     return request->confirm && !request->confirmed ? sg_redis_fail_replicas(err) : SYNCGUARD_OK;
 }
 
 /* The time that an operation has left. */
-static int64_t left_ms(const syncguard_limits *limits)
+static int64_t cluster_limits_left_ms(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
     return left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
@@ -49,14 +49,14 @@ static int64_t left_ms(const syncguard_limits *limits)
 
 /* How long an index lives: its lock, which is written later in the operation, must not outlive it,
  * or a live lock would count as absent. */
-static int64_t index_life_ms(const sg_redis_request *request, int64_t ttl_ms)
+static int64_t cluster_index_life_ms(const sg_redis_request *request, int64_t ttl_ms)
 {
-    return ttl_ms + request->backend->tolerance_ms + left_ms(request->limits);
+    return ttl_ms + request->backend->tolerance_ms + cluster_limits_left_ms(request->limits);
 }
 
 /* The lock that an index names. */
-static syncguard_status read_index(sg_redis_request *request, const sg_redis_name *index,
-                                   sg_redis_name *lock, syncguard_error *err)
+static syncguard_status cluster_index_read(sg_redis_request *request, const sg_redis_name *index,
+                                           sg_redis_name *lock, syncguard_error *err)
 {
     const sg_redis_config *config = &request->backend->config;
     lock->length = 0;
@@ -82,7 +82,7 @@ syncguard_status sg_redis_cluster_find(sg_redis_request *request, const sg_redis
                                        syncguard_error *err)
 {
     sg_redis_name lock;
-    syncguard_status status = read_index(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, index, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_READ, &lock);
@@ -90,8 +90,8 @@ syncguard_status sg_redis_cluster_find(sg_redis_request *request, const sg_redis
 }
 
 /* Releases by the lock's name. */
-static syncguard_status release_name(sg_redis_request *request, const sg_redis_name *lock,
-                                     const char *lock_id, syncguard_error *err)
+static syncguard_status cluster_lock_release(sg_redis_request *request, const sg_redis_name *lock,
+                                             const char *lock_id, syncguard_error *err)
 {
     const sg_redis_backend *backend = request->backend;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_RELEASE, lock);
@@ -107,10 +107,10 @@ syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_re
                                           const char *lock_id, syncguard_error *err)
 {
     sg_redis_name lock;
-    syncguard_status status = read_index(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, index, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = release_name(request, &lock, lock_id, err);
+    status = cluster_lock_release(request, &lock, lock_id, err);
     if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_STRING) {
         sg_redis_request last; /* the lock is released whatever becomes of this */
         sg_redis_request_init(&last, request->backend, request->limits, SG_REDIS_SCRIPTS);
@@ -122,8 +122,8 @@ syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_re
 }
 
 /* Gives the index another life. ABSENT: it is not there. */
-static syncguard_status prolong_index(sg_redis_request *request, const sg_redis_name *index,
-                                      int64_t life_ms, syncguard_error *err)
+static syncguard_status cluster_index_extend(sg_redis_request *request, const sg_redis_name *index,
+                                             int64_t life_ms, syncguard_error *err)
 {
     sg_redis_request_use_command(request, "PEXPIRE", index);
     sg_redis_request_arg_int(request, life_ms);
@@ -132,16 +132,17 @@ static syncguard_status prolong_index(sg_redis_request *request, const sg_redis_
         return status;
     if (request->reply->type != REDIS_REPLY_INTEGER || request->reply->integer != 1)
         return SYNCGUARD_ABSENT;
-    return written(request, err);
+    return cluster_write_status(request, err);
 }
 
 syncguard_status sg_redis_cluster_extend(sg_redis_request *request, const sg_redis_name *index,
                                          const syncguard_extend_op *op, syncguard_error *err)
 {
     sg_redis_name lock;
-    syncguard_status status = read_index(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, index, &lock, err);
     if (status == SYNCGUARD_OK)
-        status = prolong_index(request, index, index_life_ms(request, op->ttl_ms), err);
+        status =
+            cluster_index_extend(request, index, cluster_index_life_ms(request, op->ttl_ms), err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_EXTEND, &lock);
@@ -157,12 +158,12 @@ syncguard_status sg_redis_cluster_undo(sg_redis_request *request, const sg_redis
 {
     sg_redis_request_use_command(request, "SET", &names->index);
     sg_redis_request_arg_name(request, &request->backend->tombstone);
-    add_word(request, "PX");
+    cluster_add_arg(request, "PX");
     sg_redis_request_arg_int(request, life_ms);
     syncguard_status marked = sg_redis_request_run(request, err);
     /* The lock must go even if there is no room for the tombstone. */
     syncguard_status status =
-        release_name(request, &names->lock, lock_id, marked == SYNCGUARD_OK ? err : NULL);
+        cluster_lock_release(request, &names->lock, lock_id, marked == SYNCGUARD_OK ? err : NULL);
     return marked != SYNCGUARD_OK ? marked : status;
 }
 
@@ -181,22 +182,22 @@ syncguard_status sg_redis_cluster_probe(sg_redis_backend *backend, const syncgua
 /* ---- acquire ---- */
 
 /* Takes the lock's name (NO_FENCE) or makes the grant of one that was taken at taken_ms. */
-static syncguard_status hold(sg_redis_request *request, const sg_redis_name *lock,
-                             const syncguard_acquire_op *op, int64_t ttl_ms, const char *fence,
-                             int64_t taken_ms, syncguard_error *err)
+static syncguard_status cluster_lock_hold(sg_redis_request *request, const sg_redis_name *lock,
+                                          const syncguard_acquire_op *op, int64_t ttl_ms,
+                                          const char *fence, int64_t taken_ms, syncguard_error *err)
 {
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_HOLD, lock);
     sg_redis_request_arg_int(request, ttl_ms);
     sg_redis_request_arg_int(request, ttl_ms + request->backend->tolerance_ms);
     sg_redis_request_arg(request, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
-    add_word(request, fence);
+    cluster_add_arg(request, fence);
     sg_redis_record_add_rest(&request->args, op);
     request->arg_count++;
     sg_redis_request_arg_int(request, taken_ms);
     return sg_redis_request_run(request, err);
 }
 
-static bool is_taken(const redisReply *reply, int64_t *taken_ms)
+static bool cluster_lock_is_taken(const redisReply *reply, int64_t *taken_ms)
 {
     syncguard_record record;
     if (reply->type != REDIS_REPLY_STRING ||
@@ -208,20 +209,21 @@ static bool is_taken(const redisReply *reply, int64_t *taken_ms)
 }
 
 /* The index of a lock that is ours. Internal (SPENT): the id has been taken back. */
-static syncguard_status make_index(sg_redis_request *request, const sg_redis_lock_names *names,
-                                   const syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status cluster_index_create(sg_redis_request *request,
+                                             const sg_redis_lock_names *names,
+                                             const syncguard_acquire_op *op, syncguard_error *err)
 {
-    int64_t life_ms = index_life_ms(request, op->ttl_ms);
+    int64_t life_ms = cluster_index_life_ms(request, op->ttl_ms);
     sg_redis_request_use_command(request, "SET", &names->index);
     sg_redis_request_arg_name(request, &names->lock);
-    add_word(request, "PX");
+    cluster_add_arg(request, "PX");
     sg_redis_request_arg_int(request, life_ms);
-    add_word(request, "NX");
+    cluster_add_arg(request, "NX");
     syncguard_status status = sg_redis_request_run(request, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (request->reply->type == REDIS_REPLY_STATUS)
-        return written(request, err);
+        return cluster_write_status(request, err);
     sg_redis_request_use_command(request, "GET", &names->index);
     status = sg_redis_request_run(request, err);
     if (status != SYNCGUARD_OK)
@@ -230,13 +232,13 @@ static syncguard_status make_index(sg_redis_request *request, const sg_redis_loc
         (size_t)request->reply->len != names->lock.length ||
         memcmp(request->reply->str, names->lock.text, names->lock.length) != 0)
         return sg_redis_fail_answer(SG_REDIS_ID_SPENT, err);
-    status = prolong_index(request, &names->index, life_ms, err);
+    status = cluster_index_extend(request, &names->index, life_ms, err);
     return status == SYNCGUARD_ABSENT ? sg_redis_fail_moving(err) : status;
 }
 
 /* The next fence, as 15 digits. */
-static syncguard_status count(sg_redis_request *request, const sg_redis_name *counter,
-                              char fence[SYNCGUARD_FENCE_SIZE], syncguard_error *err)
+static syncguard_status cluster_fence_next(sg_redis_request *request, const sg_redis_name *counter,
+                                           char fence[SYNCGUARD_FENCE_SIZE], syncguard_error *err)
 {
     sg_redis_request_use_command(request, "GET", counter);
     syncguard_status status = sg_redis_request_run(request, err);
@@ -259,13 +261,13 @@ static syncguard_status count(sg_redis_request *request, const sg_redis_name *co
     if (request->reply->integer > SYNCGUARD_FENCE_MAX)
         return sg_redis_fail_answer(SG_REDIS_COUNTER_ENDS, err);
     snprintf(fence, SYNCGUARD_FENCE_SIZE, "%015lld", request->reply->integer);
-    return written(request, err);
+    return cluster_write_status(request, err);
 }
 
 /* For how long the name is taken: the time that this attempt has, but not longer than asked for. */
-static int64_t take_ms(const syncguard_acquire_op *op)
+static int64_t cluster_take_ms(const syncguard_acquire_op *op)
 {
-    int64_t ms = left_ms(&op->limits);
+    int64_t ms = cluster_limits_left_ms(&op->limits);
     if (ms < TAKE_MS)
         ms = TAKE_MS;
     return ms < op->ttl_ms ? ms : op->ttl_ms;
@@ -277,21 +279,22 @@ syncguard_status sg_redis_cluster_acquire(sg_redis_request *request,
 {
     const sg_redis_name *lock = &names->lock;
     int64_t taken_ms = 0;
-    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);
-    if (status != SYNCGUARD_OK || !is_taken(request->reply, &taken_ms))
+    syncguard_status status =
+        cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);
+    if (status != SYNCGUARD_OK || !cluster_lock_is_taken(request->reply, &taken_ms))
         return status; /* held by another, or by ourselves since an earlier sending */
     request->watch = NULL;
-    status = make_index(request, names, op, err);
+    status = cluster_index_create(request, names, op, err);
     char fence[SYNCGUARD_FENCE_SIZE];
     if (status == SYNCGUARD_OK)
-        status = count(request, &names->counter, fence, err);
+        status = cluster_fence_next(request, &names->counter, fence, err);
     if (status == SYNCGUARD_OK)
-        status = hold(request, lock, op, op->ttl_ms, fence, taken_ms, err);
+        status = cluster_lock_hold(request, lock, op, op->ttl_ms, fence, taken_ms, err);
     if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_INTEGER &&
         request->reply->integer == 0)
         status = sg_redis_fail_moving(err); /* it took too long */
     if (status == SYNCGUARD_E_INTERNAL)     /* refused for good */
-        (void)release_name(request, lock, op->lock_id, NULL);
+        (void)cluster_lock_release(request, lock, op->lock_id, NULL);
     if (status != SYNCGUARD_OK)
         op->may_have_been_granted = true; /* the name was taken, so it must be undone */
     return status;

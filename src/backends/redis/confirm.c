@@ -20,7 +20,7 @@ sg_redis_link *sg_redis_extend_link(const sg_redis_backend *backend)
 }
 
 /* Three quarters of the time that is left: the rest is for the answer, and for an undo. */
-static int64_t waiting_ends(const syncguard_limits *limits)
+static int64_t redis_confirm_deadline_ns(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
     if (left == SYNCGUARD_NO_DEADLINE)
@@ -29,9 +29,11 @@ static int64_t waiting_ends(const syncguard_limits *limits)
 }
 
 /* One WAIT. *refused: there is no point in another one. */
-static syncguard_status wait_once(const sg_redis_backend *backend, sg_redis_link *link,
-                                  uint64_t serial, int64_t wait_ms, const syncguard_limits *limits,
-                                  bool *confirmed, bool *refused, syncguard_error *err)
+static syncguard_status redis_confirm_wait_once(const sg_redis_backend *backend,
+                                                sg_redis_link *link, uint64_t serial,
+                                                int64_t wait_ms, const syncguard_limits *limits,
+                                                bool *confirmed, bool *refused,
+                                                syncguard_error *err)
 {
     sg_redis_text text;
     sg_redis_text_init(&text);
@@ -55,7 +57,7 @@ syncguard_status sg_redis_confirm(const sg_redis_backend *backend, sg_redis_link
                                   uint64_t serial, const syncguard_limits *limits, bool *confirmed,
                                   syncguard_error *err)
 {
-    int64_t end = waiting_ends(limits);
+    int64_t end = redis_confirm_deadline_ns(limits);
     int64_t slice_ms = link == sg_redis_extend_link(backend) ? FIRST_SLICE_MS : INT64_MAX;
     bool refused = false;
     *confirmed = false;
@@ -63,8 +65,8 @@ syncguard_status sg_redis_confirm(const sg_redis_backend *backend, sg_redis_link
         int64_t wait_ms = (end - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
         if (wait_ms > slice_ms)
             wait_ms = slice_ms;
-        syncguard_status status = wait_once(backend, link, serial, wait_ms > 0 ? wait_ms : 1,
-                                            limits, confirmed, &refused, err);
+        syncguard_status status = redis_confirm_wait_once(
+            backend, link, serial, wait_ms > 0 ? wait_ms : 1, limits, confirmed, &refused, err);
         if (status != SYNCGUARD_OK || *confirmed || refused || syncguard_clock_ns() >= end)
             return status;
         if (slice_ms < LONGEST_SLICE_MS)

@@ -46,7 +46,7 @@ void sg_redis_replies_free(redisReply **replies, size_t count)
 
 /* ---- connecting ---- */
 
-static void tune(int fd)
+static void redis_socket_set_options(int fd)
 {
     const int on = 1, idle = 30, every = 10, count = 3, unheard_ms = 30000;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -62,15 +62,16 @@ static void tune(int fd)
 }
 
 /* A connected socket, or -1 with *err filled in. */
-static syncguard_status connect_to(const struct sockaddr *address, socklen_t length, int family,
-                                   const syncguard_limits *limits, int *out, syncguard_error *err)
+static syncguard_status redis_socket_connect(const struct sockaddr *address, socklen_t length,
+                                             int family, const syncguard_limits *limits, int *out,
+                                             syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return sg_redis_fail_errno(err, errno, "socket");
     if (family != AF_UNIX)
-        tune(fd);
+        redis_socket_set_options(fd);
     for (int round = 0; connect(fd, address, length) != 0; round++) {
         if (errno == EISCONN)
             break;
@@ -104,8 +105,8 @@ out:
     return status;
 }
 
-static syncguard_status connect_unix(const char *path, const syncguard_limits *limits, int *out,
-                                     syncguard_error *err)
+static syncguard_status redis_socket_connect_unix(const char *path, const syncguard_limits *limits,
+                                                  int *out, syncguard_error *err)
 {
     struct sockaddr_un address;
     memset(&address, 0, sizeof address);
@@ -114,12 +115,15 @@ static syncguard_status connect_unix(const char *path, const syncguard_limits *l
     if (length >= sizeof address.sun_path)
         length = sizeof address.sun_path - 1;
     memcpy(address.sun_path, path, length);
-    return connect_to((const struct sockaddr *)&address, sizeof address, AF_UNIX, limits, out, err);
+    return redis_socket_connect((const struct sockaddr *)&address, sizeof address, AF_UNIX, limits,
+                                out, err);
 }
 
 /* Tries each address of the host; an unreachable one may use only its share of the time. */
-static syncguard_status connect_host(const sg_redis_dialer *dialer, const sg_redis_address *address,
-                                     const syncguard_limits *limits, int *out, syncguard_error *err)
+static syncguard_status redis_socket_connect_host(const sg_redis_dialer *dialer,
+                                                  const sg_redis_address *address,
+                                                  const syncguard_limits *limits, int *out,
+                                                  syncguard_error *err)
 {
     sg_redis_resolution *resolution = NULL;
     const struct addrinfo *list = NULL;
@@ -136,7 +140,7 @@ static syncguard_status connect_host(const sg_redis_dialer *dialer, const sg_red
         syncguard_limits share = *limits;
         if (left > 1 && rest != SYNCGUARD_NO_DEADLINE)
             share = syncguard_limits_until(limits, syncguard_clock_ns() + rest / left);
-        status = connect_to(at->ai_addr, at->ai_addrlen, at->ai_family, &share, out, err);
+        status = redis_socket_connect(at->ai_addr, at->ai_addrlen, at->ai_family, &share, out, err);
         if (status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED)
             break;
     }
@@ -147,7 +151,7 @@ static syncguard_status connect_host(const sg_redis_dialer *dialer, const sg_red
 /* ---- bytes ---- */
 
 /* Of a call of OpenSSL that moved nothing: what recv and send would return, with their errno. */
-static ssize_t tls_result(int why)
+static ssize_t redis_connection_tls_result(int why)
 {
     if (why == SSL_ERROR_ZERO_RETURN)
         return 0;
@@ -156,10 +160,11 @@ static ssize_t tls_result(int why)
 }
 
 /* Sends if data is not NULL, else receives. */
-static ssize_t tls_transfer(sg_redis_connection *conn, const void *data, void *buffer, size_t size)
+static ssize_t redis_connection_tls_transfer(sg_redis_connection *conn, const void *data,
+                                             void *buffer, size_t size)
 {
     if (!sg_redis_tls_enter())
-        return tls_result(SSL_ERROR_SSL);
+        return redis_connection_tls_result(SSL_ERROR_SSL);
     int most = size > (1 << 30) ? 1 << 30 : (int)size;
     pthread_mutex_lock(&conn->ssl_mutex);
     ERR_clear_error();
@@ -167,21 +172,22 @@ static ssize_t tls_transfer(sg_redis_connection *conn, const void *data, void *b
     int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(conn->ssl, n);
     pthread_mutex_unlock(&conn->ssl_mutex);
     sg_redis_tls_leave();
-    return n > 0 ? n : tls_result(why);
+    return n > 0 ? n : redis_connection_tls_result(why);
 }
 
 ssize_t sg_redis_connection_send(sg_redis_connection *conn, const void *data, size_t length)
 {
     if (conn->ssl == NULL)
         return send(conn->fd, data, length, MSG_NOSIGNAL);
-    return tls_transfer(conn, data, NULL, length);
+    return redis_connection_tls_transfer(conn, data, NULL, length);
 }
 
 int sg_redis_connection_fill(sg_redis_connection *conn)
 {
     char buffer[16384];
-    ssize_t n = conn->ssl == NULL ? recv(conn->fd, buffer, sizeof buffer, 0)
-                                  : tls_transfer(conn, NULL, buffer, sizeof buffer);
+    ssize_t n = conn->ssl == NULL
+                    ? recv(conn->fd, buffer, sizeof buffer, 0)
+                    : redis_connection_tls_transfer(conn, NULL, buffer, sizeof buffer);
     if (n < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
     /* Not reader->len: hiredis gives up what it has read of an array. */
@@ -192,7 +198,7 @@ int sg_redis_connection_fill(sg_redis_connection *conn)
 }
 
 /* hiredis makes room for as many elements as the header of an array announces, before any came. */
-static void *create_array(const redisReadTask *task, sg_redis_elements elements)
+static void *redis_reader_create_array(const redisReadTask *task, sg_redis_elements elements)
 {
     sg_redis_connection *conn = task->privdata;
     conn->elements += (size_t)elements;
@@ -206,7 +212,7 @@ bool sg_redis_connection_make_reader(sg_redis_connection *conn)
         return false;
     conn->functions = *conn->reader->fn;
     conn->create_array = conn->functions.createArray;
-    conn->functions.createArray = create_array;
+    conn->functions.createArray = redis_reader_create_array;
     conn->reader->fn = &conn->functions;
     conn->reader->privdata = conn;
     return true;
@@ -226,8 +232,9 @@ bool sg_redis_connection_reply(sg_redis_connection *conn, redisReply **reply)
     return true;
 }
 
-static syncguard_status wait_for_bytes(sg_redis_connection *conn, const syncguard_limits *limits,
-                                       syncguard_error *err)
+static syncguard_status redis_connection_wait_fill(sg_redis_connection *conn,
+                                                   const syncguard_limits *limits,
+                                                   syncguard_error *err)
 {
     /* Even if bytes never cease to come. */
     syncguard_status status = syncguard_limits_check(limits, err);
@@ -241,8 +248,10 @@ static syncguard_status wait_for_bytes(sg_redis_connection *conn, const syncguar
     return status;
 }
 
-static syncguard_status send_all(sg_redis_connection *conn, const sg_redis_text *request,
-                                 const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status redis_connection_send_all(sg_redis_connection *conn,
+                                                  const sg_redis_text *request,
+                                                  const syncguard_limits *limits,
+                                                  syncguard_error *err)
 {
     size_t done = 0;
     while (done < request->length) {
@@ -268,7 +277,7 @@ syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_re
     memset(replies, 0, count * sizeof *replies);
     if (request->failed)
         return syncguard_fail_memory(err);
-    syncguard_status status = send_all(conn, request, limits, err);
+    syncguard_status status = redis_connection_send_all(conn, request, limits, err);
     size_t got = 0;
     /* Even if the server hung up while we sent, it may have said why. */
     while (got < count && (status == SYNCGUARD_OK || status == SYNCGUARD_E_SERVICE_UNAVAILABLE)) {
@@ -278,7 +287,7 @@ syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_re
             got++;
             continue;
         }
-        status = wait_for_bytes(conn, limits, err);
+        status = redis_connection_wait_fill(conn, limits, err);
         if (status != SYNCGUARD_OK)
             return status;
     }
@@ -287,8 +296,8 @@ syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_re
 
 /* ---- the handshake ---- */
 
-static size_t add_greeting(const sg_redis_config *config, const char *user, const char *password,
-                           sg_redis_role role, sg_redis_text *text)
+static size_t redis_handshake_encode(const sg_redis_config *config, const char *user,
+                                     const char *password, sg_redis_role role, sg_redis_text *text)
 {
     size_t count = 2;
     if (password != NULL) {
@@ -314,8 +323,8 @@ static size_t add_greeting(const sg_redis_config *config, const char *user, cons
  * connection limit answers the first command with an error that has no word of its own, and hangs
  * up: that, not its text, tells it apart.
  */
-static syncguard_status check_greeting(syncguard_status status, redisReply *const *replies,
-                                       size_t count, bool auth, syncguard_error *err)
+static syncguard_status redis_handshake_check(syncguard_status status, redisReply *const *replies,
+                                              size_t count, bool auth, syncguard_error *err)
 {
     char word[SG_REDIS_WORD_SIZE];
     sg_redis_reply_word(replies[0], word);
@@ -344,19 +353,19 @@ static syncguard_status check_greeting(syncguard_status status, redisReply *cons
     return SYNCGUARD_OK;
 }
 
-static syncguard_status shake_hands(const sg_redis_config *config, sg_redis_connection *conn,
-                                    sg_redis_role role, const syncguard_limits *limits,
-                                    syncguard_error *err)
+static syncguard_status redis_handshake_run(const sg_redis_config *config,
+                                            sg_redis_connection *conn, sg_redis_role role,
+                                            const syncguard_limits *limits, syncguard_error *err)
 {
     sg_redis_text text;
     redisReply *replies[4];
     bool store = role == SG_REDIS_ROLE_STORE;
     const char *password = store ? config->password : config->sentinel_password;
     sg_redis_text_init(&text);
-    size_t count =
-        add_greeting(config, store ? config->user : config->sentinel_user, password, role, &text);
+    size_t count = redis_handshake_encode(config, store ? config->user : config->sentinel_user,
+                                          password, role, &text);
     syncguard_status status = sg_redis_connection_call(conn, &text, replies, count, limits, err);
-    status = check_greeting(status, replies, count, password != NULL, err);
+    status = redis_handshake_check(status, replies, count, password != NULL, err);
     sg_redis_replies_free(replies, count);
     explicit_bzero(text.data, text.length);
     sg_redis_text_free(&text);
@@ -365,7 +374,7 @@ static syncguard_status shake_hands(const sg_redis_config *config, sg_redis_conn
 
 /* ---- set-up and end ---- */
 
-static sg_redis_connection *make_conn(void)
+static sg_redis_connection *redis_connection_create(void)
 {
     sg_redis_connection *conn = syncguard_calloc(1, sizeof *conn);
     if (conn == NULL)
@@ -390,13 +399,13 @@ syncguard_status sg_redis_connection_open(const sg_redis_dialer *dialer,
                                           const syncguard_limits *limits, sg_redis_connection **out,
                                           syncguard_error *err)
 {
-    sg_redis_connection *conn = make_conn();
+    sg_redis_connection *conn = redis_connection_create();
     if (conn == NULL)
         return syncguard_fail_memory(err);
     snprintf(conn->peer, sizeof conn->peer, "%s:%d", address->host, address->port);
-    syncguard_status status = address->port == 0
-                                  ? connect_unix(address->host, limits, &conn->fd, err)
-                                  : connect_host(dialer, address, limits, &conn->fd, err);
+    syncguard_status status =
+        address->port == 0 ? redis_socket_connect_unix(address->host, limits, &conn->fd, err)
+                           : redis_socket_connect_host(dialer, address, limits, &conn->fd, err);
     if (status != SYNCGUARD_OK)
         goto out;
     conn->identity = syncguard_fd_identify(conn->fd);
@@ -407,7 +416,7 @@ syncguard_status sg_redis_connection_open(const sg_redis_dialer *dialer,
         if (status != SYNCGUARD_OK)
             goto out;
     }
-    status = shake_hands(dialer->config, conn, role, limits, err);
+    status = redis_handshake_run(dialer->config, conn, role, limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
     *out = conn;

@@ -13,7 +13,7 @@
 #include "rights.h"
 
 /* Value of "name:..." in the text of INFO; "" if it is not there. */
-static void field(const char *info, const char *name, char out[64])
+static void redis_info_field(const char *info, const char *name, char out[64])
 {
     size_t length = strlen(name);
     out[0] = '\0';
@@ -32,10 +32,10 @@ static void field(const char *info, const char *name, char out[64])
     }
 }
 
-static void diagnose_version(const syncguard_findings *to, const char *info)
+static void redis_diagnose_version(const syncguard_findings *to, const char *info)
 {
     char version[64], line[160];
-    field(info, "redis_version", version);
+    redis_info_field(info, "redis_version", version);
     long major = strtol(version, NULL, 10);
     const char *dot = strchr(version, '.');
     long minor = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
@@ -48,11 +48,11 @@ static void diagnose_version(const syncguard_findings *to, const char *info)
                          "upgrade the server");
 }
 
-static void diagnose_eviction(const syncguard_findings *to, const char *info)
+static void redis_diagnose_eviction(const syncguard_findings *to, const char *info)
 {
     char policy[64], limit[64], line[200];
-    field(info, "maxmemory_policy", policy);
-    field(info, "maxmemory", limit);
+    redis_info_field(info, "maxmemory_policy", policy);
+    redis_info_field(info, "maxmemory", limit);
     bool unlimited = strcmp(limit, "0") == 0;
     bool all = strncmp(policy, "allkeys", 7) == 0;
     snprintf(line, sizeof line, "policy %s, %s memory limit", policy, unlimited ? "no" : "with a");
@@ -72,15 +72,15 @@ static void diagnose_eviction(const syncguard_findings *to, const char *info)
 
 /* At its limit a server that drops no keys refuses to write new ones. Buffers for replicas and for
  * the append-only file do not count. */
-static void diagnose_memory(const syncguard_findings *to, const char *info)
+static void redis_diagnose_memory(const syncguard_findings *to, const char *info)
 {
     char policy[64], text[64];
-    field(info, "maxmemory_policy", policy);
-    field(info, "maxmemory", text);
+    redis_info_field(info, "maxmemory_policy", policy);
+    redis_info_field(info, "maxmemory", text);
     long long limit = strtoll(text, NULL, 10);
-    field(info, "used_memory", text);
+    redis_info_field(info, "used_memory", text);
     long long used = strtoll(text, NULL, 10);
-    field(info, "mem_not_counted_for_evict", text);
+    redis_info_field(info, "mem_not_counted_for_evict", text);
     used -= strtoll(text, NULL, 10);
     if (limit <= 0 || strcmp(policy, "noeviction") != 0)
         return; /* diagnose_eviction has reported it */
@@ -99,7 +99,7 @@ static void diagnose_memory(const syncguard_findings *to, const char *info)
 }
 
 /* The answer to CONFIG GET of one name, or NULL. */
-static const char *setting(const redisReply *reply)
+static const char *redis_diagnose_config_value(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
         reply->element[1]->type != REDIS_REPLY_STRING)
@@ -107,12 +107,12 @@ static const char *setting(const redisReply *reply)
     return reply->element[1]->str;
 }
 
-static void diagnose_persistence(const syncguard_findings *to, const char *info, const char *save,
-                                 const char *sync)
+static void redis_diagnose_persistence(const syncguard_findings *to, const char *info,
+                                       const char *save, const char *sync)
 {
     static const char change[] = "set appendonly yes and appendfsync always, or accept it";
     char aof[64];
-    field(info, "aof_enabled", aof);
+    redis_info_field(info, "aof_enabled", aof);
     if (strcmp(aof, "1") == 0 && sync != NULL && strcmp(sync, "always") == 0)
         syncguard_report_fine(to, "persistence", "append-only file, synced with every write");
     else if (strcmp(aof, "1") == 0)
@@ -133,11 +133,11 @@ static void diagnose_persistence(const syncguard_findings *to, const char *info,
             "without it a restart frees every lock and starts the fences again", change);
 }
 
-static void diagnose_disk(const syncguard_findings *to, const char *info)
+static void redis_diagnose_disk(const syncguard_findings *to, const char *info)
 {
     char snapshot[64], aof[64];
-    field(info, "rdb_last_bgsave_status", snapshot);
-    field(info, "aof_last_write_status", aof);
+    redis_info_field(info, "rdb_last_bgsave_status", snapshot);
+    redis_info_field(info, "aof_last_write_status", aof);
     if (strcmp(snapshot, "err") == 0 || strcmp(aof, "err") == 0)
         syncguard_report(to, SYNCGUARD_BLOCK, "disk", "the last write to the disk failed",
                          "the server refuses writes (MISCONF), or loses them at a restart",
@@ -147,7 +147,7 @@ static void diagnose_disk(const syncguard_findings *to, const char *info)
 }
 
 /* Replicas that can answer to WAIT: others are still being sent the data. */
-static int online_replicas(const char *info)
+static int redis_info_online_replicas(const char *info)
 {
     int count = 0;
     for (const char *at = info; (at = strstr(at, ",state=online")) != NULL; at++)
@@ -155,12 +155,12 @@ static int online_replicas(const char *info)
     return count;
 }
 
-static void diagnose_replication(const syncguard_findings *to, const sg_redis_config *config,
-                                 const char *info)
+static void redis_diagnose_replication(const syncguard_findings *to, const sg_redis_config *config,
+                                       const char *info)
 {
     char role[64], line[120];
-    int count = online_replicas(info);
-    field(info, "role", role);
+    int count = redis_info_online_replicas(info);
+    redis_info_field(info, "role", role);
     snprintf(line, sizeof line, "primary with %d connected replicas, wait_replicas is %d", count,
              config->wait_replicas);
     if (strcmp(role, "master") != 0)
@@ -192,7 +192,7 @@ typedef struct clock_offset {
 } clock_offset;
 
 /* The time in an answer to TIME lies between sending and receiving. */
-static bool read_time(const redisReply *reply, int64_t sent_ns, clock_offset *out)
+static bool redis_diagnose_read_time(const redisReply *reply, int64_t sent_ns, clock_offset *out)
 {
     int64_t took_us = (syncguard_clock_ns() - sent_ns) / 1000;
     if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -205,8 +205,8 @@ static bool read_time(const redisReply *reply, int64_t sent_ns, clock_offset *ou
     return true;
 }
 
-static bool diagnose_clock(sg_redis_backend *backend, const syncguard_findings *to,
-                           const syncguard_limits *limits, clock_offset *primary)
+static bool redis_diagnose_clock(sg_redis_backend *backend, const syncguard_findings *to,
+                                 const syncguard_limits *limits, clock_offset *primary)
 {
     redisReply *reply = NULL;
     sg_redis_text text;
@@ -214,7 +214,7 @@ static bool diagnose_clock(sg_redis_backend *backend, const syncguard_findings *
     sg_redis_text_words(&text, "TIME", NULL);
     int64_t wall_ms = syncguard_wall_ms(), sent_ns = syncguard_clock_ns();
     syncguard_status status = sg_redis_commands_run(backend, NULL, &text, &reply, 1, limits, NULL);
-    bool known = status == SYNCGUARD_OK && read_time(reply, sent_ns, primary);
+    bool known = status == SYNCGUARD_OK && redis_diagnose_read_time(reply, sent_ns, primary);
     sg_redis_text_free(&text);
     if (known)
         syncguard_report_clock(to, primary->us + sent_ns / 1000 - wall_ms * 1000,
@@ -224,20 +224,21 @@ static bool diagnose_clock(sg_redis_backend *backend, const syncguard_findings *
 }
 
 /* Whoever uses a server of this machine does not expect its password on the network. */
-static bool would_expose_password(const sg_redis_config *config, const char *host)
+static bool redis_replica_exposes_password(const sg_redis_config *config, const char *host)
 {
     bool local = syncguard_host_is_local(config->seeds[0].host);
     bool verified = config->tls && config->tls_verify;
     return local && !verified && config->password != NULL && !syncguard_host_is_local(host);
 }
 
-static syncguard_status ask_replica(const sg_redis_backend *backend,
-                                    const sg_redis_address *address, const syncguard_limits *limits,
-                                    clock_offset *out, syncguard_error *err)
+static syncguard_status redis_replica_read_clock(const sg_redis_backend *backend,
+                                                 const sg_redis_address *address,
+                                                 const syncguard_limits *limits, clock_offset *out,
+                                                 syncguard_error *err)
 {
     sg_redis_connection *conn = NULL;
     sg_redis_text text;
-    if (would_expose_password(&backend->config, address->host))
+    if (redis_replica_exposes_password(&backend->config, address->host))
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                               "the password is not sent to another machine without verified TLS");
     syncguard_status status = sg_redis_connection_open(&backend->dialer, address,
@@ -249,7 +250,7 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
     int64_t sent_ns = syncguard_clock_ns();
     redisReply *reply = NULL;
     status = sg_redis_connection_call(conn, &text, &reply, 1, limits, err);
-    if (status == SYNCGUARD_OK && !read_time(reply, sent_ns, out))
+    if (status == SYNCGUARD_OK && !redis_diagnose_read_time(reply, sent_ns, out))
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL, "TIME is refused");
     sg_redis_replies_free(&reply, 1);
     sg_redis_text_free(&text);
@@ -258,7 +259,7 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
 }
 
 /* "slave0:ip=10.0.0.2,port=6379,state=online,..." */
-static bool read_replica(const char *line, char host[256], int *port)
+static bool redis_info_read_replica(const char *line, char host[256], int *port)
 {
     static const char before_host[] = ":ip=", before_port[] = ",port=";
     if (strncmp(line, "slave", 5) != 0)
@@ -280,9 +281,10 @@ static bool read_replica(const char *line, char host[256], int *port)
 
 /* The replicas that the primary names, which a failover may promote. Those that do not answer leave
  * time for the other findings. */
-static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncguard_findings *to,
-                                    const char *info, const syncguard_limits *limits,
-                                    const clock_offset *primary)
+static void redis_diagnose_replica_clocks(const sg_redis_backend *backend,
+                                          const syncguard_findings *to, const char *info,
+                                          const syncguard_limits *limits,
+                                          const clock_offset *primary)
 {
     int64_t left_ns = syncguard_limits_left_ns(limits);
     syncguard_limits all = syncguard_limits_until(limits, syncguard_clock_ns() + left_ns / 3);
@@ -290,14 +292,14 @@ static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncg
         char host[256], name[300];
         int port = 0;
         at += *at == '\n' ? 1 : 0;
-        if (!read_replica(at, host, &port))
+        if (!redis_info_read_replica(at, host, &port))
             continue;
         sg_redis_address address = {host, port};
         clock_offset offset = {0, 0};
         syncguard_error err = {0};
         syncguard_limits share = syncguard_limits_until(&all, syncguard_clock_ns() + REPLICA_NS);
         snprintf(name, sizeof name, "%s:%d", host, port);
-        if (ask_replica(backend, &address, &share, &offset, &err) == SYNCGUARD_OK)
+        if (redis_replica_read_clock(backend, &address, &share, &offset, &err) == SYNCGUARD_OK)
             syncguard_report_replica_clock(to, name, offset.us - primary->us,
                                            offset.error_us + primary->error_us);
         else
@@ -305,7 +307,7 @@ static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncg
     }
 }
 
-static void diagnose_tls(const syncguard_findings *to, const sg_redis_config *config)
+static void redis_diagnose_tls(const syncguard_findings *to, const sg_redis_config *config)
 {
     const char *host = config->seeds[0].host;
     for (size_t i = 0; i < config->seed_count; i++) {
@@ -318,8 +320,8 @@ static void diagnose_tls(const syncguard_findings *to, const sg_redis_config *co
 }
 
 /* Walks over the whole key space, which may be forbidden, or take longer than there is time. */
-static void diagnose_records(sg_redis_backend *backend, const syncguard_findings *to,
-                             const syncguard_limits *limits)
+static void redis_diagnose_records(sg_redis_backend *backend, const syncguard_findings *to,
+                                   const syncguard_limits *limits)
 {
     char line[160];
     size_t count = 0;
@@ -337,16 +339,17 @@ static void diagnose_records(sg_redis_backend *backend, const syncguard_findings
                          "permit +scan and +getrange, or give more time with timeout_ms");
 }
 
-static void diagnose_info(sg_redis_backend *backend, const syncguard_findings *to,
-                          redisReply *const replies[3])
+static void redis_diagnose_info(sg_redis_backend *backend, const syncguard_findings *to,
+                                redisReply *const replies[3])
 {
     const char *info = replies[0]->str;
-    diagnose_version(to, info);
-    diagnose_persistence(to, info, setting(replies[1]), setting(replies[2]));
-    diagnose_disk(to, info);
-    diagnose_eviction(to, info);
-    diagnose_memory(to, info);
-    diagnose_replication(to, &backend->config, info);
+    redis_diagnose_version(to, info);
+    redis_diagnose_persistence(to, info, redis_diagnose_config_value(replies[1]),
+                               redis_diagnose_config_value(replies[2]));
+    redis_diagnose_disk(to, info);
+    redis_diagnose_eviction(to, info);
+    redis_diagnose_memory(to, info);
+    redis_diagnose_replication(to, &backend->config, info);
 }
 
 syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limits *limits,
@@ -364,17 +367,17 @@ syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limi
     sg_redis_text_free(&text);
     bool informed = status == SYNCGUARD_OK && replies[0]->type == REDIS_REPLY_STRING;
     if (informed)
-        diagnose_info(backend, &to, replies);
+        redis_diagnose_info(backend, &to, replies);
     else if (status == SYNCGUARD_OK && !sg_redis_reply_is(replies[0], "NOPERM"))
         status = sg_redis_fail_reply(err, replies[0]);
     if (status == SYNCGUARD_OK)
         status = sg_redis_diagnose_rights(backend, &to, limits, err);
     clock_offset primary = {0, 0};
     if (status == SYNCGUARD_OK) {
-        if (diagnose_clock(backend, &to, limits, &primary) && informed)
-            diagnose_replica_clocks(backend, &to, replies[0]->str, limits, &primary);
-        diagnose_tls(&to, &backend->config);
-        diagnose_records(backend, &to, limits);
+        if (redis_diagnose_clock(backend, &to, limits, &primary) && informed)
+            redis_diagnose_replica_clocks(backend, &to, replies[0]->str, limits, &primary);
+        redis_diagnose_tls(&to, &backend->config);
+        redis_diagnose_records(backend, &to, limits);
     }
     sg_redis_replies_free(replies, 3);
     return status;

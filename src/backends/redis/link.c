@@ -37,7 +37,7 @@
 
 /* ---- connecting ---- */
 
-static int64_t attempt_end(const sg_redis_link *link)
+static int64_t link_attempt_end_ns(const sg_redis_link *link)
 {
     int64_t now = syncguard_clock_ns();
     int64_t end = now + SHORTEST_ATTEMPT_NS;
@@ -48,10 +48,10 @@ static int64_t attempt_end(const sg_redis_link *link)
     return end - now > LONGEST_ATTEMPT_NS ? now + LONGEST_ATTEMPT_NS : end;
 }
 
-static syncguard_status attempt(sg_redis_link *link, sg_redis_connection **conn,
-                                syncguard_error *err)
+static syncguard_status link_attempt_connect(sg_redis_link *link, sg_redis_connection **conn,
+                                             syncguard_error *err)
 {
-    syncguard_limits limits = {attempt_end(link), link->stop};
+    syncguard_limits limits = {link_attempt_end_ns(link), link->stop};
     int64_t begun = syncguard_clock_ns();
     char host[sizeof link->host];
     sg_redis_address fixed = {host, link->port};
@@ -74,8 +74,8 @@ static syncguard_status attempt(sg_redis_link *link, sg_redis_connection **conn,
 }
 
 /* What became of it: conn, or NULL and why, for all that wait in the queue. */
-static void connected(sg_redis_link *link, sg_redis_connection *conn, syncguard_status status,
-                      syncguard_error *error)
+static void link_finish_connect(sg_redis_link *link, sg_redis_connection *conn,
+                                syncguard_status status, syncguard_error *error)
 {
     sg_redis_wakes wakes;
     sg_redis_wakes_init(&wakes);
@@ -103,8 +103,8 @@ static void connected(sg_redis_link *link, sg_redis_connection *conn, syncguard_
 }
 
 /* Whether a failed attempt is followed by another one. */
-static bool is_worth_another(const sg_redis_link *link, syncguard_status status,
-                             const syncguard_error *error, int *broken)
+static bool link_should_retry_connect(const sg_redis_link *link, syncguard_status status,
+                                      const syncguard_error *error, int *broken)
 {
     if (link->queue == NULL || syncguard_abort_triggered(link->stop))
         return false;
@@ -112,7 +112,7 @@ static bool is_worth_another(const sg_redis_link *link, syncguard_status status,
            (sg_redis_is_broken(status, error) && ++*broken < MOST_BROKEN);
 }
 
-static void *run(void *argument)
+static void *link_connector_run(void *argument)
 {
     sg_redis_link *link = argument;
     syncguard_error error;
@@ -121,17 +121,17 @@ static void *run(void *argument)
     int broken = 0;
     pthread_mutex_lock(&link->callers.mutex);
     do
-        status = attempt(link, &conn, &error);
-    while (is_worth_another(link, status, &error, &broken));
+        status = link_attempt_connect(link, &conn, &error);
+    while (link_should_retry_connect(link, status, &error, &broken));
     link->connecting = false;
-    connected(link, conn, status, &error);
+    link_finish_connect(link, conn, status, &error);
     pthread_mutex_unlock(&link->callers.mutex);
     sg_redis_tls_thread_ends();
     return NULL;
 }
 
 /* The thread has nothing left to do but to return. */
-static void join(sg_redis_link *link)
+static void link_connector_join(sg_redis_link *link)
 {
     if (link->joinable)
         pthread_join(link->connector, NULL);
@@ -139,17 +139,17 @@ static void join(sg_redis_link *link)
 }
 
 /* Makes a connection in the background, unless that is under way. */
-static syncguard_status start_connecting(sg_redis_link *link, syncguard_error *err)
+static syncguard_status link_connector_start(sg_redis_link *link, syncguard_error *err)
 {
     if (link->connecting)
         return SYNCGUARD_OK;
-    join(link);
+    link_connector_join(link);
     if (link->stop == NULL) {
         syncguard_status status = syncguard_abort_create(&link->stop, err);
         if (status != SYNCGUARD_OK)
             return status;
     }
-    if (syncguard_thread_start(&link->connector, run, link) != 0)
+    if (syncguard_thread_start(&link->connector, link_connector_run, link) != 0)
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EAGAIN",
                               "redis: no thread to connect with");
     link->connecting = link->joinable = true;
@@ -159,7 +159,7 @@ static syncguard_status start_connecting(sg_redis_link *link, syncguard_error *e
 /* ---- round trips ---- */
 
 /* The server or the program has closed it; then its number may be that of another one by now. */
-static bool is_closed(const sg_redis_connection *conn)
+static bool link_connection_is_closed(const sg_redis_connection *conn)
 {
     char byte;
     if (!sg_redis_connection_is_open(conn))
@@ -169,7 +169,7 @@ static bool is_closed(const sg_redis_connection *conn)
 }
 
 /* A connection that was idle, or that leads to a former primary, may not be used as it is. */
-static void check_connection(sg_redis_link *link, int64_t now)
+static void link_check_connection(sg_redis_link *link, int64_t now)
 {
     sg_redis_connection *conn = link->conn;
     if (conn == NULL)
@@ -180,13 +180,13 @@ static void check_connection(sg_redis_link *link, int64_t now)
         return;
     }
     if (link->flight == NULL && link->leader == NULL && now - link->used_ns > IDLE_NS &&
-        is_closed(conn))
+        link_connection_is_closed(conn))
         sg_redis_pipeline_break(link, conn);
 }
 
 /* Whether the connection has been silent for too long, for a caller whose time is over. Its own
  * wait may have been short: what counts is the oldest request, whoever gave that up. */
-static bool is_silent(const sg_redis_link *link)
+static bool link_is_silent(const sg_redis_link *link)
 {
     int64_t since = link->flight->sent_ns;
     int64_t most = SILENT_NS;
@@ -200,12 +200,12 @@ static bool is_silent(const sg_redis_link *link)
 }
 
 /* Its thread goes; what was sent will still be answered. */
-static void abandon(sg_redis_link *link, sg_redis_caller *caller)
+static void link_abandon_caller(sg_redis_link *link, sg_redis_caller *caller)
 {
     if (!caller->queued) {
         sg_redis_replies_free(caller->trip->replies, caller->got);
         caller->trip = NULL;
-        if (is_silent(link)) {
+        if (link_is_silent(link)) {
             sg_redis_pipeline_break(link, link->conn);
             if (link->tracker != NULL)
                 sg_redis_tracker_distrust(link->tracker);
@@ -224,7 +224,8 @@ static void abandon(sg_redis_link *link, sg_redis_caller *caller)
     sg_redis_caller_give(&link->callers, caller);
 }
 
-static syncguard_status collect(sg_redis_link *link, sg_redis_caller *caller, syncguard_error *err)
+static syncguard_status link_collect_result(sg_redis_link *link, sg_redis_caller *caller,
+                                            syncguard_error *err)
 {
     syncguard_status status = caller->status;
     if (caller->uncollected && --link->uncollected == 0 && sg_redis_pipeline_is_due(link))
@@ -239,13 +240,13 @@ static syncguard_status collect(sg_redis_link *link, sg_redis_caller *caller, sy
 }
 
 /* Until its replies have come, or its time is over. */
-static syncguard_status wait_for_result(sg_redis_link *link, sg_redis_caller *caller,
-                                        const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status link_wait_result(sg_redis_link *link, sg_redis_caller *caller,
+                                         const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     while (!caller->done && status == SYNCGUARD_OK) {
         if (link->conn == NULL) { /* then it is in the queue */
-            status = start_connecting(link, err);
+            status = link_connector_start(link, err);
             if (status == SYNCGUARD_OK)
                 status = sg_redis_caller_sleep(&link->callers, caller, limits, err);
         } else if (link->leader == NULL || link->leader == caller) {
@@ -261,13 +262,13 @@ static syncguard_status wait_for_result(sg_redis_link *link, sg_redis_caller *ca
 }
 
 /* With the mutex held. */
-static syncguard_status make_trip(sg_redis_link *link, sg_redis_round_trip *trip,
-                                  const syncguard_limits *limits, sg_redis_wakes *wakes,
-                                  syncguard_error *err)
+static syncguard_status link_round_trip_locked(sg_redis_link *link, sg_redis_round_trip *trip,
+                                               const syncguard_limits *limits,
+                                               sg_redis_wakes *wakes, syncguard_error *err)
 {
     sg_redis_caller *caller = NULL;
     int64_t now = syncguard_clock_ns();
-    check_connection(link, now);
+    link_check_connection(link, now);
     if (trip->only != 0 && (link->conn == NULL || link->conn->serial != trip->only))
         return sg_redis_fail_connection(err);
     syncguard_status status =
@@ -282,13 +283,13 @@ static syncguard_status make_trip(sg_redis_link *link, sg_redis_round_trip *trip
         sg_redis_pipeline_submit(link, caller);
     else
         sg_redis_pipeline_append(&link->queue, &link->queue_last, caller);
-    status = wait_for_result(link, caller, limits, err);
+    status = link_wait_result(link, caller, limits, err);
     if (link->leader == caller)
         link->leader = NULL;
     if (caller->done)
-        status = collect(link, caller, err);
+        status = link_collect_result(link, caller, err);
     else
-        abandon(link, caller);
+        link_abandon_caller(link, caller);
     if (link->leader == NULL)
         sg_redis_pipeline_promote(link, wakes);
     link->used_ns = now;
@@ -306,7 +307,7 @@ syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_tr
         return syncguard_fail_memory(err);
     atomic_fetch_add_explicit(&link->load, 1, memory_order_relaxed);
     pthread_mutex_lock(&link->callers.mutex);
-    syncguard_status status = make_trip(link, trip, limits, &wakes, err);
+    syncguard_status status = link_round_trip_locked(link, trip, limits, &wakes, err);
     bool reconnected = link->reconnected;
     link->reconnected = false;
     pthread_mutex_unlock(&link->callers.mutex);
@@ -393,7 +394,7 @@ void sg_redis_link_fini(sg_redis_link *link, bool forked)
 {
     if (!forked) {
         syncguard_abort_trigger(link->stop);
-        join(link);
+        link_connector_join(link);
     }
     syncguard_abort_free(link->stop);
     if (forked) {

@@ -14,13 +14,13 @@
 /* Longest time for which an acquire that may still arrive is undone. */
 #define MAX_UNDO_MS INT64_C(86400000)
 
-static sg_redis_backend *of(syncguard_backend *base)
+static sg_redis_backend *redis_mutate_backend_of(syncguard_backend *base)
 {
     return (sg_redis_backend *)(void *)base;
 }
 
 /* The last argument of every script that acts by lock id: the id, where the index hides it. */
-static void add_id(sg_redis_request *request, const char *lock_id)
+static void redis_mutate_add_id(sg_redis_request *request, const char *lock_id)
 {
     if (request->backend->config.index_hashed)
         sg_redis_request_arg(request, lock_id, SYNCGUARD_LOCK_ID_CHARS);
@@ -28,8 +28,8 @@ static void add_id(sg_redis_request *request, const char *lock_id)
 
 /* ---- acquire ---- */
 
-static syncguard_status interpret_acquire(syncguard_acquire_op *op, const redisReply *reply,
-                                          syncguard_error *err)
+static syncguard_status redis_acquire_interpret(syncguard_acquire_op *op, const redisReply *reply,
+                                                syncguard_error *err)
 {
     syncguard_record record;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
@@ -53,7 +53,7 @@ static syncguard_status interpret_acquire(syncguard_acquire_op *op, const redisR
 }
 
 /* One of the links that are kept for WAIT; the gate has let the caller in. */
-static sg_redis_link *take_wait_link(sg_redis_backend *backend)
+static sg_redis_link *redis_wait_link_take(sg_redis_backend *backend)
 {
     int index = 0;
     pthread_mutex_lock(&backend->wait_mutex);
@@ -64,7 +64,7 @@ static sg_redis_link *take_wait_link(sg_redis_backend *backend)
     return &backend->links[backend->config.connections + index];
 }
 
-static void give_wait_link(sg_redis_backend *backend, const sg_redis_link *link)
+static void redis_wait_link_give(sg_redis_backend *backend, const sg_redis_link *link)
 {
     int index = (int)(link - backend->links) - backend->config.connections;
     pthread_mutex_lock(&backend->wait_mutex);
@@ -73,8 +73,9 @@ static void give_wait_link(sg_redis_backend *backend, const sg_redis_link *link)
     syncguard_gate_leave(&backend->wait_gate);
 }
 
-static syncguard_status run_acquire(sg_redis_request *request, const sg_redis_lock_names *names,
-                                    syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status redis_acquire_run(sg_redis_request *request,
+                                          const sg_redis_lock_names *names,
+                                          syncguard_acquire_op *op, syncguard_error *err)
 {
     syncguard_status status = sg_redis_request_run(request, err);
     bool split = request->slot == SG_REDIS_SLOT_SPLIT;
@@ -83,39 +84,40 @@ static syncguard_status run_acquire(sg_redis_request *request, const sg_redis_lo
         status = sg_redis_cluster_acquire(request, names, op, err);
     if (request->first_sent_ns != 0)
         op->first_sent_ns = request->first_sent_ns;
-    return status == SYNCGUARD_OK ? interpret_acquire(op, request->reply, err) : status;
+    return status == SYNCGUARD_OK ? redis_acquire_interpret(op, request->reply, err) : status;
 }
 
 /* With wait_replicas: a grant counts when enough replicas have it. */
-static syncguard_status run_confirmed(sg_redis_request *request, const sg_redis_lock_names *names,
-                                      syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status redis_acquire_run_confirmed(sg_redis_request *request,
+                                                    const sg_redis_lock_names *names,
+                                                    syncguard_acquire_op *op, syncguard_error *err)
 {
     sg_redis_backend *backend = request->backend;
     syncguard_status status = syncguard_gate_enter(&backend->wait_gate, &op->limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    request->link = take_wait_link(backend);
+    request->link = redis_wait_link_take(backend);
     request->confirm = true;
-    status = run_acquire(request, names, op, err);
+    status = redis_acquire_run(request, names, op, err);
     if (status == SYNCGUARD_OK && !request->confirmed) {
         status = sg_redis_fail_replicas(err);
         op->may_have_been_granted = true;
     }
     if (status < SYNCGUARD_OK) /* the server may still wait: the next acquire would stand behind */
         sg_redis_link_reset(request->link);
-    give_wait_link(backend, request->link);
+    redis_wait_link_give(backend, request->link);
     return status;
 }
 
 /* An error inside the script that no command of it has reported: how far it came is unknown. */
-static bool stopped_midway(const redisReply *reply)
+static bool redis_script_stopped_midway(const redisReply *reply)
 {
     return sg_redis_reply_is(reply, "ERR") && strstr(reply->str, "user_script") != NULL;
 }
 
 /* LOCKED, but an earlier sending may still reach the script, when the present holder is gone. */
-static syncguard_status undo_resent(syncguard_backend *base, syncguard_acquire_op *op,
-                                    syncguard_error *err)
+static syncguard_status redis_acquire_undo_resent(syncguard_backend *base, syncguard_acquire_op *op,
+                                                  syncguard_error *err)
 {
     int64_t ttl_ms = op->ttl_ms < MAX_UNDO_MS ? op->ttl_ms : MAX_UNDO_MS;
     syncguard_status undone =
@@ -128,10 +130,10 @@ static syncguard_status undo_resent(syncguard_backend *base, syncguard_acquire_o
 }
 
 /* Free it in any case. */
-static syncguard_status make_acquire_request(sg_redis_backend *backend,
-                                             const syncguard_acquire_op *op,
-                                             sg_redis_lock_names *names, sg_redis_request *request,
-                                             syncguard_error *err)
+static syncguard_status redis_acquire_make_request(sg_redis_backend *backend,
+                                                   const syncguard_acquire_op *op,
+                                                   sg_redis_lock_names *names,
+                                                   sg_redis_request *request, syncguard_error *err)
 {
     sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_ACQUIRE);
     syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &names->lock, err);
@@ -147,32 +149,33 @@ static syncguard_status make_acquire_request(sg_redis_backend *backend,
     sg_redis_request_arg_int(request, op->ttl_ms + backend->tolerance_ms);
     sg_redis_record_add_rest(&request->args, op);
     request->arg_count++;
-    add_id(request, op->lock_id);
+    redis_mutate_add_id(request, op->lock_id);
     if (op->watch && backend->notifier != NULL && sg_redis_notifier_watch(backend->notifier))
         request->watch = &names->lock;
     return SYNCGUARD_OK;
 }
 
 /* sent_before: an earlier sending, in a batch, may have been carried out. */
-static syncguard_status acquire(syncguard_backend *base, syncguard_acquire_op *op, bool sent_before,
-                                syncguard_error *err)
+static syncguard_status redis_acquire_single(syncguard_backend *base, syncguard_acquire_op *op,
+                                             bool sent_before, syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status = make_acquire_request(backend, op, &names, &request, err);
+    syncguard_status status = redis_acquire_make_request(backend, op, &names, &request, err);
     request.unanswered = sent_before;
     if (sent_before) /* the lease may have begun with that sending */
         request.first_sent_ns = op->first_sent_ns;
     if (status == SYNCGUARD_OK)
-        status = backend->config.wait_replicas > 0 ? run_confirmed(&request, &names, op, err)
-                                                   : run_acquire(&request, &names, op, err);
+        status = backend->config.wait_replicas > 0
+                     ? redis_acquire_run_confirmed(&request, &names, op, err)
+                     : redis_acquire_run(&request, &names, op, err);
     if (request.watch != NULL && request.slot == SG_REDIS_SLOT_IMPORTING)
         sg_redis_tracker_moving(&backend->tracker); /* nothing is armed */
-    if (status < 0 && (request.unanswered || stopped_midway(request.reply)))
+    if (status < 0 && (request.unanswered || redis_script_stopped_midway(request.reply)))
         op->may_have_been_granted = true;
     if (status == SYNCGUARD_LOCKED && request.unanswered)
-        status = undo_resent(base, op, err);
+        status = redis_acquire_undo_resent(base, op, err);
     sg_redis_request_free(&request);
     return status;
 }
@@ -180,14 +183,14 @@ static syncguard_status acquire(syncguard_backend *base, syncguard_acquire_op *o
 syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
                                   syncguard_error *err)
 {
-    return acquire(base, op, false, err);
+    return redis_acquire_single(base, op, false, err);
 }
 
 /* ---- release ---- */
 
 /* The script gives the lock's name, or where names are hashed its value. */
-static void note_key(const sg_redis_config *config, syncguard_release_op *op,
-                     const redisReply *reply)
+static void redis_release_read_key(const sg_redis_config *config, syncguard_release_op *op,
+                                   const redisReply *reply)
 {
     syncguard_record record;
     if (!config->names_hashed) {
@@ -199,8 +202,8 @@ static void note_key(const sg_redis_config *config, syncguard_release_op *op,
     memcpy(op->key, record.key, op->key_length + 1);
 }
 
-static syncguard_status interpret_absent(int64_t answer, syncguard_event_reason *reason,
-                                         syncguard_error *err)
+static syncguard_status
+redis_mutate_interpret_absent(int64_t answer, syncguard_event_reason *reason, syncguard_error *err)
 {
     if (answer != SG_REDIS_NOT_FOUND && answer != SG_REDIS_EXPIRED)
         return sg_redis_fail_answer(answer, err);
@@ -208,8 +211,8 @@ static syncguard_status interpret_absent(int64_t answer, syncguard_event_reason 
     return SYNCGUARD_ABSENT;
 }
 
-static void make_release_request(sg_redis_backend *backend, syncguard_release_op *op,
-                                 sg_redis_name *index, sg_redis_request *request)
+static void redis_release_make_request(sg_redis_backend *backend, syncguard_release_op *op,
+                                       sg_redis_name *index, sg_redis_request *request)
 {
     sg_redis_name_index(&backend->config, op->lock_id, index);
     sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_RELEASE);
@@ -217,24 +220,25 @@ static void make_release_request(sg_redis_backend *backend, syncguard_release_op
     sg_redis_request_arg_int(request, backend->tolerance_ms);
     if (backend->config.names_hashed)
         sg_redis_request_arg_int(request, 1);
-    add_id(request, op->lock_id);
+    redis_mutate_add_id(request, op->lock_id);
     request->spin = op->contended;
     op->key_length = 0;
     op->reason = SYNCGUARD_REASON_NOT_FOUND;
 }
 
-static syncguard_status interpret_release(const sg_redis_config *config, syncguard_release_op *op,
-                                          const redisReply *reply, syncguard_error *err)
+static syncguard_status redis_release_interpret(const sg_redis_config *config,
+                                                syncguard_release_op *op, const redisReply *reply,
+                                                syncguard_error *err)
 {
     if (reply->type != REDIS_REPLY_STRING)
-        return interpret_absent(reply->integer, &op->reason, err);
-    note_key(config, op, reply);
+        return redis_mutate_interpret_absent(reply->integer, &op->reason, err);
+    redis_release_read_key(config, op, reply);
     return SYNCGUARD_OK;
 }
 
 /* sent_again: an earlier sending may have released it. */
-static syncguard_status end_release(syncguard_release_op *op, syncguard_status status,
-                                    bool sent_again)
+static syncguard_status redis_release_finish(syncguard_release_op *op, syncguard_status status,
+                                             bool sent_again)
 {
     if (status == SYNCGUARD_ABSENT && sent_again)
         status = SYNCGUARD_OK;
@@ -243,20 +247,20 @@ static syncguard_status end_release(syncguard_release_op *op, syncguard_status s
     return status;
 }
 
-static syncguard_status release(syncguard_backend *base, syncguard_release_op *op, bool sent_before,
-                                syncguard_error *err)
+static syncguard_status redis_release_single(syncguard_backend *base, syncguard_release_op *op,
+                                             bool sent_before, syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_name index;
     sg_redis_request request;
-    make_release_request(backend, op, &index, &request);
+    redis_release_make_request(backend, op, &index, &request);
     request.sent_again = request.unanswered = sent_before;
     syncguard_status status = sg_redis_request_run(&request, err);
     if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
         status = sg_redis_cluster_release(&request, &index, op->lock_id, err);
     if (status == SYNCGUARD_OK)
-        status = interpret_release(&backend->config, op, request.reply, err);
-    status = end_release(op, status, request.sent_again);
+        status = redis_release_interpret(&backend->config, op, request.reply, err);
+    status = redis_release_finish(op, status, request.sent_again);
     /* It may still be carried out, and a connection is not told of its own changes: waiters of this
      * handle try again, behind it. */
     if (status < SYNCGUARD_OK && request.unanswered)
@@ -268,22 +272,22 @@ static syncguard_status release(syncguard_backend *base, syncguard_release_op *o
 syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
                                   syncguard_error *err)
 {
-    return release(base, op, false, err);
+    return redis_release_single(base, op, false, err);
 }
 
 /* ---- many acquires and releases ---- */
 
-static void encode_many(sg_redis_backend *backend, syncguard_many_op *items, size_t count,
-                        sg_redis_text *text)
+static void redis_many_encode(sg_redis_backend *backend, syncguard_many_op *items, size_t count,
+                              sg_redis_text *text)
 {
     for (size_t i = 0; i < count; i++) {
         sg_redis_lock_names names;
         sg_redis_request request;
         if (items[i].acquire != NULL)
-            items[i].status =
-                make_acquire_request(backend, items[i].acquire, &names, &request, &items[i].error);
+            items[i].status = redis_acquire_make_request(backend, items[i].acquire, &names,
+                                                         &request, &items[i].error);
         else
-            make_release_request(backend, items[i].release, &names.index, &request);
+            redis_release_make_request(backend, items[i].release, &names.index, &request);
         if (items[i].status == SYNCGUARD_OK)
             sg_redis_request_encode(&request, text);
         sg_redis_request_free(&request);
@@ -291,7 +295,7 @@ static void encode_many(sg_redis_backend *backend, syncguard_many_op *items, siz
 }
 
 /* Whether the script has run, and on the node that has all its names. */
-static bool was_run(const redisReply *reply)
+static bool redis_script_was_run(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_STRING ||
            (reply->type == REDIS_REPLY_INTEGER && reply->integer != SG_REDIS_ELSEWHERE);
@@ -299,30 +303,31 @@ static bool was_run(const redisReply *reply)
 
 /* What was not run in the batch (the server has forgotten the script, a slot moves) is run singly,
  * which follows it. */
-static void interpret_many(syncguard_backend *base, syncguard_many_op *item,
-                           const redisReply *reply, bool sent_before)
+static void redis_many_interpret_item(syncguard_backend *base, syncguard_many_op *item,
+                                      const redisReply *reply, bool sent_before)
 {
-    const sg_redis_config *config = &of(base)->config;
+    const sg_redis_config *config = &redis_mutate_backend_of(base)->config;
     syncguard_acquire_op *op = item->acquire;
-    if (!was_run(reply)) {
-        sent_before = sent_before || stopped_midway(reply);
-        item->status = op != NULL ? acquire(base, op, sent_before, &item->error)
-                                  : release(base, item->release, sent_before, &item->error);
+    if (!redis_script_was_run(reply)) {
+        sent_before = sent_before || redis_script_stopped_midway(reply);
+        item->status = op != NULL
+                           ? redis_acquire_single(base, op, sent_before, &item->error)
+                           : redis_release_single(base, item->release, sent_before, &item->error);
     } else if (op != NULL) {
-        item->status = interpret_acquire(op, reply, &item->error);
+        item->status = redis_acquire_interpret(op, reply, &item->error);
         if (item->status == SYNCGUARD_LOCKED && sent_before)
-            item->status = undo_resent(base, op, &item->error);
+            item->status = redis_acquire_undo_resent(base, op, &item->error);
         else if (item->status < 0 && sent_before)
             op->may_have_been_granted = true;
     } else {
-        item->status = interpret_release(config, item->release, reply, &item->error);
-        item->status = end_release(item->release, item->status, sent_before);
+        item->status = redis_release_interpret(config, item->release, reply, &item->error);
+        item->status = redis_release_finish(item->release, item->status, sent_before);
     }
 }
 
 /* Nothing was answered. */
-static void fail_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
-                      const syncguard_error *error, bool sent)
+static void redis_many_fail(syncguard_backend *base, syncguard_many_op *items, size_t count,
+                            const syncguard_error *error, bool sent)
 {
     for (size_t i = 0; i < count; i++) {
         if (items[i].status != SYNCGUARD_OK)
@@ -341,12 +346,12 @@ static void fail_many(syncguard_backend *base, syncguard_many_op *items, size_t 
 void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
                       const syncguard_limits *limits)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_text text;
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++)
         items[i].status = SYNCGUARD_OK;
-    encode_many(backend, items, count, &text);
+    redis_many_encode(backend, items, count, &text);
     size_t sent = 0;
     for (size_t i = 0; i < count; i++)
         sent += items[i].status == SYNCGUARD_OK;
@@ -357,10 +362,10 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
     if (sent > 0)
         status = sg_redis_commands_send(backend, &commands, limits, &error);
     if (status != SYNCGUARD_OK)
-        fail_many(base, items, count, &error, commands.sent_before);
+        redis_many_fail(base, items, count, &error, commands.sent_before);
     for (size_t i = 0, next = 0; i < count && status == SYNCGUARD_OK; i++) {
         if (items[i].status == SYNCGUARD_OK)
-            interpret_many(base, &items[i], replies[next++], commands.sent_before);
+            redis_many_interpret_item(base, &items[i], replies[next++], commands.sent_before);
     }
     sg_redis_replies_free(replies, sent);
     sg_redis_text_free(&text);
@@ -374,7 +379,7 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
  * know of would be another client's to take. With waiters, because the server does not report a
  * change to the connection that made it, but forgets that it was to report further ones.
  */
-static sg_redis_link *extend_link(sg_redis_backend *backend)
+static sg_redis_link *redis_extend_choose_link(sg_redis_backend *backend)
 {
     bool own = backend->config.wait_replicas > 0 || sg_redis_tracker_started(&backend->tracker);
     return own ? sg_redis_extend_link(backend) : NULL;
@@ -389,8 +394,8 @@ void sg_redis_extend_request(sg_redis_backend *backend, const syncguard_extend_o
     sg_redis_request_arg_name(request, &index);
     sg_redis_request_arg_int(request, op->ttl_ms);
     sg_redis_request_arg_int(request, op->ttl_ms + backend->tolerance_ms);
-    add_id(request, op->lock_id);
-    request->link = extend_link(backend);
+    redis_mutate_add_id(request, op->lock_id);
+    request->link = redis_extend_choose_link(backend);
     request->confirm = backend->config.wait_replicas > 0;
 }
 
@@ -400,7 +405,7 @@ syncguard_status sg_redis_extend_interpret(syncguard_extend_op *op, const redisR
     if (reply->type != REDIS_REPLY_INTEGER)
         return sg_redis_fail_reply(err, reply);
     if (reply->integer <= SG_REDIS_EXPIRED)
-        return interpret_absent(reply->integer, &op->reason, err);
+        return redis_mutate_interpret_absent(reply->integer, &op->reason, err);
     op->expires_at_ms = reply->integer;
     return SYNCGUARD_OK;
 }
@@ -408,7 +413,7 @@ syncguard_status sg_redis_extend_interpret(syncguard_extend_op *op, const redisR
 syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
                                  syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_request request;
     sg_redis_name index;
     sg_redis_extend_request(backend, op, &op->limits, &request);
@@ -432,35 +437,37 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
 /* ---- undo and cleanup ---- */
 
 /* The lock and index names of an operation that acts on both. */
-static syncguard_status lock_and_index(const sg_redis_config *config, const char *key,
-                                       const char *lock_id, sg_redis_lock_names *names,
-                                       syncguard_error *err)
+static syncguard_status redis_mutate_make_names(const sg_redis_config *config, const char *key,
+                                                const char *lock_id, sg_redis_lock_names *names,
+                                                syncguard_error *err)
 {
     sg_redis_name_index(config, lock_id, &names->index);
     return sg_redis_name_lock(config, key, &names->lock, err);
 }
 
 /* For how long the tombstone must last. */
-static int64_t tombstone_ms(const sg_redis_backend *backend, int64_t until_ns)
+static int64_t redis_undo_tombstone_ms(const sg_redis_backend *backend, int64_t until_ns)
 {
     int64_t left_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
     return (left_ms > 0 ? left_ms : 0) + backend->tolerance_ms;
 }
 
-static syncguard_status undo_request(sg_redis_backend *backend, const syncguard_undo_op *op,
-                                     const syncguard_limits *limits, sg_redis_request *request,
-                                     syncguard_error *err)
+static syncguard_status redis_undo_make_request(sg_redis_backend *backend,
+                                                const syncguard_undo_op *op,
+                                                const syncguard_limits *limits,
+                                                sg_redis_request *request, syncguard_error *err)
 {
     sg_redis_lock_names names;
     sg_redis_request_init(request, backend, limits, SG_REDIS_SCRIPT_UNDO);
-    syncguard_status status = lock_and_index(&backend->config, op->key, op->lock_id, &names, err);
+    syncguard_status status =
+        redis_mutate_make_names(&backend->config, op->key, op->lock_id, &names, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_arg_name(request, &names.lock);
     sg_redis_request_arg_name(request, &names.index);
     sg_redis_request_arg_name(request, &backend->tombstone);
-    sg_redis_request_arg_int(request, tombstone_ms(backend, op->until_ns));
-    add_id(request, op->lock_id);
+    sg_redis_request_arg_int(request, redis_undo_tombstone_ms(backend, op->until_ns));
+    redis_mutate_add_id(request, op->lock_id);
     return SYNCGUARD_OK;
 }
 
@@ -468,18 +475,18 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
                                const char *lock_id, int64_t until_ns,
                                const syncguard_limits *limits, syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     const syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status = undo_request(backend, &op, limits, &request, err);
+    syncguard_status status = redis_undo_make_request(backend, &op, limits, &request, err);
     if (status == SYNCGUARD_OK)
         status = sg_redis_request_run(&request, err);
     if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT) {
-        status = lock_and_index(&backend->config, key, lock_id, &names, err);
+        status = redis_mutate_make_names(&backend->config, key, lock_id, &names, err);
         if (status == SYNCGUARD_OK)
             status = sg_redis_cluster_undo(&request, &names, lock_id,
-                                           tombstone_ms(backend, until_ns), err);
+                                           redis_undo_tombstone_ms(backend, until_ns), err);
     } else if (status == SYNCGUARD_OK && request.reply->integer < 1) {
         status = sg_redis_fail_answer(request.reply->integer, err);
     }
@@ -487,9 +494,9 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     return status;
 }
 
-static syncguard_status undo_batch(sg_redis_backend *backend, syncguard_undo_op *items,
-                                   size_t count, const syncguard_limits *limits, sg_redis_tally *t,
-                                   syncguard_error *err)
+static syncguard_status redis_undo_batch(sg_redis_backend *backend, syncguard_undo_op *items,
+                                         size_t count, const syncguard_limits *limits,
+                                         sg_redis_tally *t, syncguard_error *err)
 {
     redisReply *replies[SYNCGUARD_BATCH_MAX] = {NULL};
     sg_redis_text text;
@@ -498,7 +505,7 @@ static syncguard_status undo_batch(sg_redis_backend *backend, syncguard_undo_op 
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
         sg_redis_request request;
-        status = undo_request(backend, &items[i], limits, &request, err);
+        status = redis_undo_make_request(backend, &items[i], limits, &request, err);
         if (status == SYNCGUARD_OK)
             sg_redis_request_encode(&request, &text);
         sg_redis_request_free(&request);
@@ -520,17 +527,19 @@ syncguard_status sg_redis_undo_many(syncguard_backend *base, syncguard_undo_op *
                                     const syncguard_limits *limits, syncguard_error *err)
 {
     sg_redis_tally t = {0, false, SYNCGUARD_OK};
-    syncguard_status status = undo_batch(of(base), items, count, limits, &t, err);
+    syncguard_status status =
+        redis_undo_batch(redis_mutate_backend_of(base), items, count, limits, &t, err);
     return sg_redis_tally_outcome(&t, status);
 }
 
 syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_cleanup_op *op,
                                   syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status = lock_and_index(&backend->config, op->key, op->lock_id, &names, err);
+    syncguard_status status =
+        redis_mutate_make_names(&backend->config, op->key, op->lock_id, &names, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_init(&request, backend, &op->limits, SG_REDIS_SCRIPT_CLEANUP);
@@ -538,7 +547,7 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_request_arg_name(&request, &names.index);
     sg_redis_request_arg_int(&request, op->expires_at_ms);
     sg_redis_request_arg_int(&request, SYNCGUARD_CLEANUP_GUARD_MS);
-    add_id(&request, op->lock_id);
+    redis_mutate_add_id(&request, op->lock_id);
     status = sg_redis_request_run(&request, err);
     if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
         status = sg_redis_fail_moving(err); /* there will be another occasion */

@@ -8,28 +8,28 @@
 
 #include "syncguard/sys/fail.h"
 
-static bool starts_with(const char *text, const char *start, size_t length)
+static bool redis_name_starts_with(const char *text, const char *start, size_t length)
 {
     return strncmp(text, start, length) == 0;
 }
 
 /* Of what follows "PREFIX:". */
-static bool is_index(const char *rest)
+static bool redis_name_is_index(const char *rest)
 {
-    return starts_with(rest, "id:", 3) && syncguard_lock_id_valid(rest + 3);
+    return redis_name_starts_with(rest, "id:", 3) && syncguard_lock_id_valid(rest + 3);
 }
 
-static bool is_counter(const sg_redis_config *config, const char *rest)
+static bool redis_name_is_counter(const sg_redis_config *config, const char *rest)
 {
-    return starts_with(rest, "fence:", 6) &&
-           starts_with(rest + 6, config->prefix, config->prefix_length) &&
+    return redis_name_starts_with(rest, "fence:", 6) &&
+           redis_name_starts_with(rest + 6, config->prefix, config->prefix_length) &&
            rest[6 + config->prefix_length] == ':';
 }
 
 syncguard_status sg_redis_name_check(const sg_redis_config *config, const char *key,
                                      syncguard_error *err)
 {
-    if (!is_index(key) && !is_counter(config, key))
+    if (!redis_name_is_index(key) && !redis_name_is_counter(config, key))
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "redis: the key collides with a name that the backend uses itself");
@@ -69,8 +69,8 @@ syncguard_status sg_redis_name_counter(const sg_redis_config *config, const sg_r
 bool sg_redis_name_may_be_lock(const sg_redis_config *config, const char *name, size_t length)
 {
     size_t skip = config->prefix_length + 1;
-    return length > skip && length < SYNCGUARD_NAME_SIZE && !is_index(name + skip) &&
-           !is_counter(config, name + skip);
+    return length > skip && length < SYNCGUARD_NAME_SIZE && !redis_name_is_index(name + skip) &&
+           !redis_name_is_counter(config, name + skip);
 }
 
 size_t sg_redis_name_key(const sg_redis_config *config, const char *name, size_t length,

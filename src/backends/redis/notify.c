@@ -40,7 +40,7 @@ struct sg_redis_notifier {
     sg_redis_connection *conn; /* what notifications come by, NULL: nothing at present */
 };
 
-static void *run(void *argument);
+static void *redis_notify_run(void *argument);
 
 syncguard_status sg_redis_notifier_create(sg_redis_backend *backend, sg_redis_notifier **out,
                                           syncguard_error *err)
@@ -71,7 +71,7 @@ void sg_redis_notifier_free(sg_redis_notifier *notifier, bool forked)
 /* ---- called by operations ---- */
 
 /* Caller holds the mutex. */
-static bool start(sg_redis_notifier *notifier)
+static bool redis_notify_start(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     if (tracker->started)
@@ -80,7 +80,7 @@ static bool start(sg_redis_notifier *notifier)
         return false;
     if (tracker->parker.fds[0] < 0 && syncguard_parker_open(&tracker->parker, NULL) != SYNCGUARD_OK)
         return false;
-    tracker->started = syncguard_thread_start(&notifier->thread, run, notifier) == 0;
+    tracker->started = syncguard_thread_start(&notifier->thread, redis_notify_run, notifier) == 0;
     return tracker->started;
 }
 
@@ -88,14 +88,14 @@ bool sg_redis_notifier_watch(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     pthread_mutex_lock(&tracker->mutex);
-    bool armed = !tracker->off && start(notifier) && tracker->ready;
+    bool armed = !tracker->off && redis_notify_start(notifier) && tracker->ready;
     pthread_mutex_unlock(&tracker->mutex);
     return armed;
 }
 
 /* ---- reading notifications ---- */
 
-static void key_changed(sg_redis_notifier *notifier, const redisReply *name)
+static void redis_notify_key_changed(sg_redis_notifier *notifier, const redisReply *name)
 {
     sg_redis_backend *backend = notifier->backend;
     char key[SYNCGUARD_KEY_SIZE];
@@ -109,7 +109,7 @@ static void key_changed(sg_redis_notifier *notifier, const redisReply *name)
 }
 
 /* ["message", "__redis__:invalidate", names or nil]; nil: everything was flushed. */
-static void handle_message(sg_redis_notifier *notifier, const redisReply *reply)
+static void redis_notify_handle_message(sg_redis_notifier *notifier, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
         reply->element[0]->type != REDIS_REPLY_STRING ||
@@ -121,11 +121,11 @@ static void handle_message(sg_redis_notifier *notifier, const redisReply *reply)
         return;
     }
     for (size_t i = 0; i < names->elements; i++)
-        key_changed(notifier, names->element[i]);
+        redis_notify_key_changed(notifier, names->element[i]);
 }
 
 /* False: the connection is broken, or what has come is for another socket of this number. */
-static bool handle_messages(sg_redis_notifier *notifier)
+static bool redis_notify_receive(sg_redis_notifier *notifier)
 {
     sg_redis_connection *conn = notifier->conn;
     bool fine = sg_redis_connection_is_open(conn) && sg_redis_connection_fill(conn) >= 0;
@@ -134,14 +134,14 @@ static bool handle_messages(sg_redis_notifier *notifier)
         fine = sg_redis_connection_reply(conn, &reply);
         if (reply == NULL)
             break;
-        handle_message(notifier, reply);
+        redis_notify_handle_message(notifier, reply);
         freeReplyObject(reply);
     }
     return fine;
 }
 
 /* Bytes that have left the socket and wait inside OpenSSL, where poll does not see them. */
-static bool has_more(const sg_redis_connection *conn)
+static bool redis_notify_has_buffered(const sg_redis_connection *conn)
 {
     if (conn->ssl == NULL || !sg_redis_tls_enter())
         return false;
@@ -152,8 +152,10 @@ static bool has_more(const sg_redis_connection *conn)
 
 /* ---- the thread: connecting ---- */
 
-static syncguard_status open_connection(sg_redis_notifier *notifier, const syncguard_limits *limits,
-                                        sg_redis_connection **out, syncguard_error *err)
+static syncguard_status redis_notify_open_connection(sg_redis_notifier *notifier,
+                                                     const syncguard_limits *limits,
+                                                     sg_redis_connection **out,
+                                                     syncguard_error *err)
 {
     sg_redis_backend *backend = notifier->backend;
     sg_redis_tracker *tracker = notifier->tracker;
@@ -176,8 +178,9 @@ static syncguard_status open_connection(sg_redis_notifier *notifier, const syncg
 }
 
 /* Subscribes to the notifications. AuthFailed or Internal: the server does not allow it here. */
-static syncguard_status subscribe(sg_redis_connection *conn, const syncguard_limits *limits,
-                                  int64_t *client_id, syncguard_error *err)
+static syncguard_status redis_notify_subscribe(sg_redis_connection *conn,
+                                               const syncguard_limits *limits, int64_t *client_id,
+                                               syncguard_error *err)
 {
     sg_redis_text text;
     sg_redis_text_init(&text);
@@ -196,18 +199,18 @@ static syncguard_status subscribe(sg_redis_connection *conn, const syncguard_lim
     return status;
 }
 
-static syncguard_status establish(sg_redis_notifier *notifier, syncguard_error *err)
+static syncguard_status redis_notify_connect(sg_redis_notifier *notifier, syncguard_error *err)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     sg_redis_connection *conn = NULL;
     int64_t client_id = 0;
     syncguard_limits limits = {syncguard_clock_ns() + CONNECT_NS, notifier->stop};
-    syncguard_status status = open_connection(notifier, &limits, &conn, err);
+    syncguard_status status = redis_notify_open_connection(notifier, &limits, &conn, err);
     /* Operations connect in the same way: a failure says nothing about the notifications. */
     if (status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_AUTH_FAILED)
         status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     if (status == SYNCGUARD_OK)
-        status = subscribe(conn, &limits, &client_id, err);
+        status = redis_notify_subscribe(conn, &limits, &client_id, err);
     if (status != SYNCGUARD_OK) {
         sg_redis_connection_close(conn);
         return status;
@@ -223,7 +226,7 @@ static syncguard_status establish(sg_redis_notifier *notifier, syncguard_error *
     return SYNCGUARD_OK;
 }
 
-static void give_up_connection(sg_redis_notifier *notifier)
+static void redis_notify_disconnect(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     pthread_mutex_lock(&tracker->mutex);
@@ -247,7 +250,7 @@ typedef struct watch_set {
  * While waiters sleep nobody reads the connections that carried their tries. If one ends, the
  * server forgets what it tracked for it: so its end is watched here.
  */
-static void gather(sg_redis_notifier *notifier, watch_set *set)
+static void redis_watch_set_gather(sg_redis_notifier *notifier, watch_set *set)
 {
     sg_redis_backend *backend = notifier->backend;
     set->fds[0] = (struct pollfd){notifier->conn->fd, POLLIN, 0};
@@ -264,14 +267,14 @@ static void gather(sg_redis_notifier *notifier, watch_set *set)
     }
 }
 
-static void let_go(watch_set *set)
+static void redis_watch_set_give_back(watch_set *set)
 {
     for (nfds_t i = 2; i < set->count; i++)
         sg_redis_link_give_back(set->links[i], set->conns[i], set->fds[i].revents != 0);
 }
 
 /* What others have asked of the thread. False: the connection is of no use any more. */
-static bool handle_wake_up(sg_redis_notifier *notifier)
+static bool redis_notify_handle_wake_up(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     syncguard_limits now = {syncguard_clock_ns(), NULL};
@@ -287,7 +290,7 @@ static bool handle_wake_up(sg_redis_notifier *notifier)
 }
 
 /* When to ask where the locks are. */
-static int64_t next_probe(sg_redis_notifier *notifier)
+static int64_t redis_notify_next_probe_ns(sg_redis_notifier *notifier)
 {
     pthread_mutex_lock(&notifier->tracker->mutex);
     int64_t pause = notifier->tracker->moving ? PROBE_MOVING_NS : PROBE_NS;
@@ -297,7 +300,7 @@ static int64_t next_probe(sg_redis_notifier *notifier)
 }
 
 /* Whether the locks are where the connection leads. */
-static bool probe(sg_redis_notifier *notifier)
+static bool redis_notify_probe(sg_redis_notifier *notifier)
 {
     sg_redis_backend *backend = notifier->backend;
     sg_redis_tracker *tracker = notifier->tracker;
@@ -319,36 +322,36 @@ static bool probe(sg_redis_notifier *notifier)
 }
 
 /* Reads notifications until the connection is of no use any more. */
-static void read_notifications(sg_redis_notifier *notifier)
+static void redis_notify_read_loop(sg_redis_notifier *notifier)
 {
-    syncguard_limits limits = {next_probe(notifier), notifier->stop};
+    syncguard_limits limits = {redis_notify_next_probe_ns(notifier), notifier->stop};
     bool useful = true;
     while (useful) {
         watch_set set;
         syncguard_status status = SYNCGUARD_OK;
-        gather(notifier, &set);
-        if (has_more(notifier->conn))
+        redis_watch_set_gather(notifier, &set);
+        if (redis_notify_has_buffered(notifier->conn))
             set.fds[0].revents = POLLIN;
         else
             status = syncguard_wait_fds(set.fds, set.count, &limits, NULL);
         useful = status == SYNCGUARD_OK || status == SYNCGUARD_E_NETWORK_TIMEOUT;
         if (useful && set.fds[0].revents != 0)
-            useful = handle_messages(notifier);
-        let_go(&set);
+            useful = redis_notify_receive(notifier);
+        redis_watch_set_give_back(&set);
         if (useful && set.fds[1].revents != 0)
-            useful = handle_wake_up(notifier);
+            useful = redis_notify_handle_wake_up(notifier);
         if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
-            useful = probe(notifier);
+            useful = redis_notify_probe(notifier);
         if (status == SYNCGUARD_E_NETWORK_TIMEOUT || set.fds[1].revents != 0)
-            limits.deadline_ns = next_probe(notifier);
+            limits.deadline_ns = redis_notify_next_probe_ns(notifier);
     }
 }
 
 /* ---- the thread ---- */
 
 /* Pauses after a failure to connect; a server that denies it again and again turns it off. */
-static void handle_failure(sg_redis_notifier *notifier, int round, int denials,
-                           const syncguard_error *error)
+static void redis_notify_handle_failure(sg_redis_notifier *notifier, int round, int denials,
+                                        const syncguard_error *error)
 {
     sg_redis_tracker *tracker = notifier->tracker;
     if (denials < MAX_REFUSALS) {
@@ -363,7 +366,7 @@ static void handle_failure(sg_redis_notifier *notifier, int round, int denials,
     pthread_mutex_unlock(&tracker->mutex);
 }
 
-static bool is_off(sg_redis_tracker *tracker)
+static bool redis_notify_is_off(sg_redis_tracker *tracker)
 {
     pthread_mutex_lock(&tracker->mutex);
     bool off = tracker->off;
@@ -371,33 +374,33 @@ static bool is_off(sg_redis_tracker *tracker)
     return off;
 }
 
-static void *run(void *argument)
+static void *redis_notify_run(void *argument)
 {
     sg_redis_notifier *notifier = argument;
     syncguard_backend *base = &notifier->backend->base;
     int failures = 0, denials = 0; /* in a row */
     bool connected_before = false;
-    while (!is_off(notifier->tracker) && !syncguard_abort_triggered(notifier->stop)) {
+    while (!redis_notify_is_off(notifier->tracker) && !syncguard_abort_triggered(notifier->stop)) {
         syncguard_error error;
         syncguard_error_clear(&error);
-        syncguard_status status = establish(notifier, &error);
+        syncguard_status status = redis_notify_connect(notifier, &error);
         if (status == SYNCGUARD_OK) {
             failures = denials = 0;
             syncguard_backend_notifications_lost(base);
             if (connected_before)
                 syncguard_backend_reconnected(base);
             connected_before = true;
-            read_notifications(notifier);
-            give_up_connection(notifier);
+            redis_notify_read_loop(notifier);
+            redis_notify_disconnect(notifier);
             /* Nobody may rest any longer: they try, find nothing armed, and poll. */
             syncguard_backend_notifications_lost(base);
         } else {
             bool denied = status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL;
             denials = denied ? denials + 1 : 0;
-            handle_failure(notifier, failures++, denials, &error);
+            redis_notify_handle_failure(notifier, failures++, denials, &error);
         }
     }
-    if (is_off(notifier->tracker))
+    if (redis_notify_is_off(notifier->tracker))
         syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
                               "redis: the server refuses client tracking (%s): waiters poll",
                               notifier->tracker->refusal);

@@ -17,7 +17,8 @@
 #define MAX_PREFIX 951 /* with a colon and a hash: 974, and the reserve of 26 */
 #define MAX_CONNECTIONS 64
 
-static syncguard_status refuse(syncguard_error *err, const char *option, const char *why)
+static syncguard_status redis_options_refuse(syncguard_error *err, const char *option,
+                                             const char *why)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: %s %s", option, why);
 }
@@ -30,15 +31,17 @@ void syncguard_redis_options_init(syncguard_redis_options *options, size_t size)
 
 /* ---- hosts ---- */
 
-static syncguard_status refuse_host(syncguard_error *err, size_t number, const char *why)
+static syncguard_status redis_options_refuse_host(syncguard_error *err, size_t number,
+                                                  const char *why)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: hosts, number %zu: %s",
                           number, why);
 }
 
 /* "host", "host:port", "[v6]", "[v6]:port" of `length` bytes; the `number`-th, from 1. */
-static syncguard_status read_host(const char *text, size_t length, size_t number, int port,
-                                  sg_redis_address *out, syncguard_error *err)
+static syncguard_status redis_options_parse_host(const char *text, size_t length, size_t number,
+                                                 int port, sg_redis_address *out,
+                                                 syncguard_error *err)
 {
     static const char bad_port[] = "the port is not a number from 1 to 65535";
     const char *end = text + length;
@@ -48,7 +51,7 @@ static syncguard_status read_host(const char *text, size_t length, size_t number
     if (length > 0 && *text == '[') {
         const char *close = memchr(text, ']', length);
         if (close == NULL)
-            return refuse_host(err, number, "a bracket is not closed");
+            return redis_options_refuse_host(err, number, "a bracket is not closed");
         name = text + 1;
         name_end = close;
         if (close + 1 < end)
@@ -62,32 +65,33 @@ static syncguard_status read_host(const char *text, size_t length, size_t number
         char digits[8];
         size_t n = (size_t)(end - colon - 1);
         if (*colon != ':' || n == 0 || n >= sizeof digits)
-            return refuse_host(err, number, bad_port);
+            return redis_options_refuse_host(err, number, bad_port);
         memcpy(digits, colon + 1, n);
         digits[n] = '\0';
         char *stop = NULL;
         long value = strtol(digits, &stop, 10);
         if (*stop != '\0' || value < 1 || value > 65535)
-            return refuse_host(err, number, bad_port);
+            return redis_options_refuse_host(err, number, bad_port);
         port = (int)value;
     }
     if (name == name_end || name_end - name > 253)
-        return refuse_host(err, number, "the name is empty or too long");
+        return redis_options_refuse_host(err, number, "the name is empty or too long");
     out->host = syncguard_strndup(name, (size_t)(name_end - name));
     out->port = port;
     return out->host != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static syncguard_status read_hosts(const char *hosts, sg_redis_config *config, syncguard_error *err)
+static syncguard_status redis_options_read_hosts(const char *hosts, sg_redis_config *config,
+                                                 syncguard_error *err)
 {
     int port = config->mode == SYNCGUARD_REDIS_SENTINEL ? 26379 : 6379;
     const char *at = hosts != NULL && *hosts != '\0' ? hosts : "127.0.0.1";
     for (;;) {
         size_t length = strcspn(at, ",");
         if (config->seed_count == SG_REDIS_MAX_SEEDS)
-            return refuse(err, "hosts", "has too many names");
-        syncguard_status status = read_host(at, length, config->seed_count + 1, port,
-                                            &config->seeds[config->seed_count], err);
+            return redis_options_refuse(err, "hosts", "has too many names");
+        syncguard_status status = redis_options_parse_host(at, length, config->seed_count + 1, port,
+                                                           &config->seeds[config->seed_count], err);
         if (status != SYNCGUARD_OK)
             return status;
         config->seed_count++;
@@ -96,21 +100,22 @@ static syncguard_status read_hosts(const char *hosts, sg_redis_config *config, s
         at += length + 1;
     }
     if (config->mode == SYNCGUARD_REDIS_SINGLE && config->seed_count > 1)
-        return refuse(err, "hosts", "may name one server only");
+        return redis_options_refuse(err, "hosts", "may name one server only");
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_address(const syncguard_redis_options *given, sg_redis_config *config,
-                                     syncguard_error *err)
+static syncguard_status redis_options_read_address(const syncguard_redis_options *given,
+                                                   sg_redis_config *config, syncguard_error *err)
 {
     struct sockaddr_un limit;
     if (given->unix_path == NULL)
-        return read_hosts(given->hosts, config, err);
+        return redis_options_read_hosts(given->hosts, config, err);
     if (config->mode != SYNCGUARD_REDIS_SINGLE || given->hosts != NULL)
-        return refuse(err, "unix_path", "goes with neither hosts, Sentinel nor Cluster");
+        return redis_options_refuse(err, "unix_path",
+                                    "goes with neither hosts, Sentinel nor Cluster");
     size_t length = strlen(given->unix_path);
     if (length == 0 || length >= sizeof limit.sun_path)
-        return refuse(err, "unix_path", "is empty or too long");
+        return redis_options_refuse(err, "unix_path", "is empty or too long");
     config->seeds[0].host = syncguard_strdup(given->unix_path);
     config->seeds[0].port = 0;
     config->seed_count = 1;
@@ -120,21 +125,21 @@ static syncguard_status read_address(const syncguard_redis_options *given, sg_re
 /* ---- prefix ---- */
 
 /* True if the part between the first { and the next } is not empty: the cluster's hash tag. */
-static bool has_tag(const char *prefix)
+static bool redis_options_has_hash_tag(const char *prefix)
 {
     const char *open = strchr(prefix, '{');
     const char *close = open != NULL ? strchr(open, '}') : NULL;
     return close != NULL && close > open + 1;
 }
 
-static bool ends_with(const char *text, size_t length, const char *end)
+static bool redis_options_ends_with(const char *text, size_t length, const char *end)
 {
     size_t n = strlen(end);
     return length >= n && memcmp(text + length - n, end, n) == 0;
 }
 
-static syncguard_status read_prefix(const char *given, sg_redis_config *config,
-                                    syncguard_error *err)
+static syncguard_status redis_options_read_prefix(const char *given, sg_redis_config *config,
+                                                  syncguard_error *err)
 {
     bool cluster = config->mode == SYNCGUARD_REDIS_CLUSTER;
     if (given == NULL)
@@ -143,9 +148,9 @@ static syncguard_status read_prefix(const char *given, sg_redis_config *config,
     while (length > 0 && given[length - 1] == ':')
         length--;
     if (length == 0)
-        return refuse(err, "prefix", "must not be empty");
+        return redis_options_refuse(err, "prefix", "must not be empty");
     if (length > MAX_PREFIX)
-        return refuse(err, "prefix", "is longer than 951 bytes");
+        return redis_options_refuse(err, "prefix", "is longer than 951 bytes");
     char *prefix = syncguard_strndup(given, length);
     if (prefix == NULL)
         return syncguard_fail_memory(err);
@@ -156,30 +161,32 @@ static syncguard_status read_prefix(const char *given, sg_redis_config *config,
                            SYNCGUARD_REDIS_LIMIT_BYTES;
     config->index_hashed = length + sizeof ":id:" - 1 + SYNCGUARD_LOCK_ID_CHARS >
                            SYNCGUARD_REDIS_LIMIT_BYTES - SYNCGUARD_REDIS_RESERVE_BYTES;
-    if (strstr(prefix, "fence:") != NULL || ends_with(prefix, length, "fence"))
-        return refuse(err, "prefix", "must not contain \"fence:\" nor end in \"fence\"");
-    if (ends_with(prefix, length, ":id"))
-        return refuse(err, "prefix", "must not end in \":id\"");
-    if (cluster && !has_tag(prefix))
-        return refuse(err, "prefix", "needs a hash tag on a Cluster, as in {syncguard}");
+    if (strstr(prefix, "fence:") != NULL || redis_options_ends_with(prefix, length, "fence"))
+        return redis_options_refuse(err, "prefix",
+                                    "must not contain \"fence:\" nor end in \"fence\"");
+    if (redis_options_ends_with(prefix, length, ":id"))
+        return redis_options_refuse(err, "prefix", "must not end in \":id\"");
+    if (cluster && !redis_options_has_hash_tag(prefix))
+        return redis_options_refuse(err, "prefix",
+                                    "needs a hash tag on a Cluster, as in {syncguard}");
     return SYNCGUARD_OK;
 }
 
 /* ---- the rest ---- */
 
-static syncguard_status copy_text(char **out, const char *text, size_t longest, const char *option,
-                                  syncguard_error *err)
+static syncguard_status redis_options_copy_text(char **out, const char *text, size_t longest,
+                                                const char *option, syncguard_error *err)
 {
     if (text == NULL)
         return SYNCGUARD_OK;
     if (strnlen(text, longest + 1) > longest)
-        return refuse(err, option, "is too long");
+        return redis_options_refuse(err, option, "is too long");
     *out = syncguard_strdup(text);
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static syncguard_status copy_texts(const syncguard_redis_options *given, sg_redis_config *config,
-                                   syncguard_error *err)
+static syncguard_status redis_options_copy_all_texts(const syncguard_redis_options *given,
+                                                     sg_redis_config *config, syncguard_error *err)
 {
     const struct {
         char **out;
@@ -200,20 +207,21 @@ static syncguard_status copy_texts(const syncguard_redis_options *given, sg_redi
         {&config->tls_server_name, given->tls_server_name, 253, "tls_server_name"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        syncguard_status status =
-            copy_text(texts[i].out, texts[i].text, texts[i].longest, texts[i].option, err);
+        syncguard_status status = redis_options_copy_text(texts[i].out, texts[i].text,
+                                                          texts[i].longest, texts[i].option, err);
         if (status != SYNCGUARD_OK)
             return status;
     }
     for (const char *at = config->client_name; *at != '\0'; at++) {
         if (*at <= ' ' || *at > '~')
-            return refuse(err, "client_name", "may only have printable characters, no blanks");
+            return redis_options_refuse(err, "client_name",
+                                        "may only have printable characters, no blanks");
     }
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_numbers(const syncguard_redis_options *given, sg_redis_config *config,
-                                     syncguard_error *err)
+static syncguard_status redis_options_read_numbers(const syncguard_redis_options *given,
+                                                   sg_redis_config *config, syncguard_error *err)
 {
     config->database = given->database;
     config->connections = given->connections != 0 ? given->connections : 2;
@@ -222,43 +230,44 @@ static syncguard_status read_numbers(const syncguard_redis_options *given, sg_re
     config->spin_ns = (int64_t)given->spin_us * 1000;
     config->tracking = !given->no_tracking;
     if (given->database < 0 || given->database > 1023)
-        return refuse(err, "database", "must be 0 to 1023");
+        return redis_options_refuse(err, "database", "must be 0 to 1023");
     if (config->mode == SYNCGUARD_REDIS_CLUSTER && given->database != 0)
-        return refuse(err, "database", "of a Cluster is always 0");
+        return redis_options_refuse(err, "database", "of a Cluster is always 0");
     if (config->connections < 1 || config->connections > MAX_CONNECTIONS)
-        return refuse(err, "connections", "must be 1 to 64");
+        return redis_options_refuse(err, "connections", "must be 1 to 64");
     if (config->wait_connections < 1 || config->wait_connections > MAX_CONNECTIONS)
-        return refuse(err, "wait_connections", "must be 1 to 64");
+        return redis_options_refuse(err, "wait_connections", "must be 1 to 64");
     if (given->wait_replicas < 0 || given->wait_replicas > 100)
-        return refuse(err, "wait_replicas", "must be 0 to 100");
+        return redis_options_refuse(err, "wait_replicas", "must be 0 to 100");
     if (given->spin_us < 0 || given->spin_us > 1000)
-        return refuse(err, "spin_us", "must be 0 to 1000");
+        return redis_options_refuse(err, "spin_us", "must be 0 to 1000");
     return SYNCGUARD_OK;
 }
 
-static syncguard_status check_together(const syncguard_redis_options *given,
-                                       sg_redis_config *config, syncguard_error *err)
+static syncguard_status redis_options_check_combined(const syncguard_redis_options *given,
+                                                     sg_redis_config *config, syncguard_error *err)
 {
     bool sentinel = config->mode == SYNCGUARD_REDIS_SENTINEL;
     config->tls = given->tls;
     config->tls_verify = !given->tls_insecure;
     if (sentinel != (config->master_name != NULL && config->master_name[0] != '\0'))
-        return refuse(err, "master_name", "must be given for Sentinel, and only there");
+        return redis_options_refuse(err, "master_name",
+                                    "must be given for Sentinel, and only there");
     if (!sentinel && (given->sentinel_user != NULL || given->sentinel_password != NULL))
-        return refuse(err, "sentinel_user or sentinel_password", "needs Sentinel");
+        return redis_options_refuse(err, "sentinel_user or sentinel_password", "needs Sentinel");
     if ((given->user != NULL && given->password == NULL) ||
         (given->sentinel_user != NULL && given->sentinel_password == NULL))
-        return refuse(err, "user", "needs a password");
+        return redis_options_refuse(err, "user", "needs a password");
     if (!given->tls &&
         (given->tls_ca != NULL || given->tls_cert != NULL || given->tls_key != NULL ||
          given->tls_server_name != NULL || given->tls_insecure))
-        return refuse(err, "an option of TLS", "needs TLS");
+        return redis_options_refuse(err, "an option of TLS", "needs TLS");
     if (given->tls && given->unix_path != NULL)
-        return refuse(err, "tls", "does not go with a unix socket");
+        return redis_options_refuse(err, "tls", "does not go with a unix socket");
     if (given->tls_key != NULL && given->tls_cert == NULL)
-        return refuse(err, "tls_key", "needs tls_cert");
+        return redis_options_refuse(err, "tls_key", "needs tls_cert");
     if (given->tls_server_name != NULL && given->tls_server_name[0] == '\0')
-        return refuse(err, "tls_server_name", "must not be empty");
+        return redis_options_refuse(err, "tls_server_name", "must not be empty");
     return SYNCGUARD_OK;
 }
 
@@ -272,18 +281,18 @@ syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_r
         "redis_options", err);
     if (status == SYNCGUARD_OK && read.mode != SYNCGUARD_REDIS_SINGLE &&
         read.mode != SYNCGUARD_REDIS_SENTINEL && read.mode != SYNCGUARD_REDIS_CLUSTER)
-        status = refuse(err, "mode", "is unknown");
+        status = redis_options_refuse(err, "mode", "is unknown");
     config->mode = read.mode;
     if (status == SYNCGUARD_OK)
-        status = read_address(&read, config, err);
+        status = redis_options_read_address(&read, config, err);
     if (status == SYNCGUARD_OK)
-        status = copy_texts(&read, config, err);
+        status = redis_options_copy_all_texts(&read, config, err);
     if (status == SYNCGUARD_OK)
-        status = check_together(&read, config, err);
+        status = redis_options_check_combined(&read, config, err);
     if (status == SYNCGUARD_OK)
-        status = read_numbers(&read, config, err);
+        status = redis_options_read_numbers(&read, config, err);
     if (status == SYNCGUARD_OK)
-        status = read_prefix(read.prefix, config, err);
+        status = redis_options_read_prefix(read.prefix, config, err);
     return status;
 }
 
@@ -307,25 +316,25 @@ void sg_redis_config_free(sg_redis_config *config)
 
 /* ---- URL ---- */
 
-static syncguard_status read_database(const char *text, syncguard_redis_options *out,
-                                      syncguard_error *err)
+static syncguard_status redis_url_read_database(const char *text, syncguard_redis_options *out,
+                                                syncguard_error *err)
 {
     char *stop = NULL;
     long value = strtol(text, &stop, 10);
     if (*text < '0' || *text > '9' || *stop != '\0' || value > 1023)
-        return refuse(err, "the path of the URL", "is no database number");
+        return redis_options_refuse(err, "the path of the URL", "is no database number");
     out->database = (int)value;
     return SYNCGUARD_OK;
 }
 
 /* The path: a database, a socket, or the primary's name and a database. */
-static syncguard_status read_path(syncguard_url *url, syncguard_redis_options *out, bool is_unix,
-                                  syncguard_error *err)
+static syncguard_status redis_url_read_path(syncguard_url *url, syncguard_redis_options *out,
+                                            bool is_unix, syncguard_error *err)
 {
     char *path = url->path;
     if (is_unix) {
         if (url->hosts != NULL && url->hosts[0] != '\0')
-            return refuse(err, "redis+unix", "takes no host");
+            return redis_options_refuse(err, "redis+unix", "takes no host");
         out->hosts = NULL;
         out->unix_path = path;
         return SYNCGUARD_OK;
@@ -342,11 +351,11 @@ static syncguard_status read_path(syncguard_url *url, syncguard_redis_options *o
     }
     if (*path == '\0')
         return SYNCGUARD_OK;
-    return read_database(path, out, err);
+    return redis_url_read_database(path, out, err);
 }
 
-static syncguard_status read_url_int(syncguard_url *url, const char *name, int64_t high, int *out,
-                                     syncguard_error *err)
+static syncguard_status redis_url_read_int(syncguard_url *url, const char *name, int64_t high,
+                                           int *out, syncguard_error *err)
 {
     int64_t value = *out;
     syncguard_status status = syncguard_url_int(url, name, 0, high, &value, err);
@@ -355,19 +364,20 @@ static syncguard_status read_url_int(syncguard_url *url, const char *name, int64
 }
 
 /* The scheme decides about TLS; the option must not contradict it. */
-static syncguard_status read_tls(syncguard_url *url, syncguard_redis_options *out,
-                                 syncguard_error *err)
+static syncguard_status redis_url_read_tls(syncguard_url *url, syncguard_redis_options *out,
+                                           syncguard_error *err)
 {
     bool tls = out->tls;
     syncguard_status status = syncguard_url_bool(url, "tls", &tls, err);
     bool by_scheme = strcmp(url->scheme, "redis") == 0 || strcmp(url->scheme, "rediss") == 0;
     if (status == SYNCGUARD_OK && by_scheme && tls != out->tls)
-        return refuse(err, "tls", "contradicts the scheme: redis is without TLS, rediss with it");
+        return redis_options_refuse(err, "tls",
+                                    "contradicts the scheme: redis is without TLS, rediss with it");
     out->tls = tls;
     return status;
 }
 
-static void read_texts(syncguard_url *url, syncguard_redis_options *out)
+static void redis_url_read_texts(syncguard_url *url, syncguard_redis_options *out)
 {
     out->prefix = syncguard_url_text(url, "prefix");
     out->client_name = syncguard_url_text(url, "client_name");
@@ -379,10 +389,10 @@ static void read_texts(syncguard_url *url, syncguard_redis_options *out)
     out->sentinel_password = syncguard_url_text(url, "sentinel_password");
 }
 
-static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *out,
-                                   syncguard_error *err)
+static syncguard_status redis_url_read_query(syncguard_url *url, syncguard_redis_options *out,
+                                             syncguard_error *err)
 {
-    read_texts(url, out);
+    redis_url_read_texts(url, out);
     int database = -1;
     const struct {
         const char *name;
@@ -397,16 +407,16 @@ static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *
     };
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == SYNCGUARD_OK; i++)
-        status = read_url_int(url, numbers[i].name, numbers[i].high, numbers[i].out, err);
+        status = redis_url_read_int(url, numbers[i].name, numbers[i].high, numbers[i].out, err);
     if (status == SYNCGUARD_OK && database >= 0) {
         if (out->database >= 0 && database != out->database)
-            return refuse(err, "database", "contradicts the path of the URL");
+            return redis_options_refuse(err, "database", "contradicts the path of the URL");
         out->database = database;
     }
     if (out->database < 0)
         out->database = 0;
     if (status == SYNCGUARD_OK)
-        status = read_tls(url, out, err);
+        status = redis_url_read_tls(url, out, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_bool(url, "tls_insecure", &out->tls_insecure, err);
     if (status == SYNCGUARD_OK)
@@ -427,9 +437,9 @@ syncguard_status sg_redis_options_read_url(syncguard_url *url, syncguard_redis_o
     out->user = url->user != NULL && url->user[0] != '\0' ? url->user : NULL;
     out->password = url->password;
     out->database = -1; /* until path or query tell it */
-    syncguard_status status = read_path(url, out, is_unix, err);
+    syncguard_status status = redis_url_read_path(url, out, is_unix, err);
     if (status == SYNCGUARD_OK)
-        status = read_query(url, out, err);
+        status = redis_url_read_query(url, out, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_common(url, common, err);
     if (status == SYNCGUARD_OK)

@@ -89,7 +89,7 @@ void sg_redis_pipeline_break(sg_redis_link *link, sg_redis_connection *conn)
 /* ---- commands ---- */
 
 /* Makes the connection report to the tracker, if it does not yet. */
-static bool arm(sg_redis_link *link)
+static bool pipeline_arm_tracking(sg_redis_link *link)
 {
     sg_redis_caller *extra = NULL;
     bool expected = false;
@@ -112,7 +112,7 @@ void sg_redis_pipeline_submit(sg_redis_link *link, sg_redis_caller *caller)
     sg_redis_connection *conn = link->conn;
     sg_redis_round_trip *trip = caller->trip;
     if (trip->watch && link->tracker != NULL)
-        trip->armed = arm(link);
+        trip->armed = pipeline_arm_tracking(link);
     caller->queued = false;
     trip->sent = true;
     trip->sent_ns = caller->sent_ns = syncguard_clock_ns();
@@ -127,7 +127,7 @@ void sg_redis_pipeline_submit(sg_redis_link *link, sg_redis_caller *caller)
 }
 
 /* The sender's buffer is empty: exchanges it for the one that commands are added to. */
-static void swap_buffers(sg_redis_connection *conn)
+static void pipeline_swap_buffers(sg_redis_connection *conn)
 {
     sg_redis_text *unsent = &conn->unsent, *outgoing = &conn->outgoing;
     char *data = outgoing->data;
@@ -152,7 +152,7 @@ void sg_redis_pipeline_send(sg_redis_link *link)
         if (conn->outgoing.length == 0 && conn->unsent.length == 0)
             break;
         if (conn->outgoing.length == 0)
-            swap_buffers(conn);
+            pipeline_swap_buffers(conn);
         pthread_mutex_unlock(&link->callers.mutex);
         ssize_t n = sg_redis_connection_send(conn, conn->outgoing.data + conn->outgoing_done,
                                              conn->outgoing.length - conn->outgoing_done);
@@ -184,8 +184,9 @@ bool sg_redis_pipeline_is_due(const sg_redis_link *link)
 /* ---- replies ---- */
 
 /* Hands a reply to the first in flight. */
-static void deliver(sg_redis_link *link, sg_redis_connection *conn, redisReply *reply,
-                    const sg_redis_caller *self, sg_redis_wakes *wakes)
+static void pipeline_deliver_reply(sg_redis_link *link, sg_redis_connection *conn,
+                                   redisReply *reply, const sg_redis_caller *self,
+                                   sg_redis_wakes *wakes)
 {
     sg_redis_caller *caller = link->flight;
     if (link->conn != conn || caller == NULL) {
@@ -237,7 +238,8 @@ void sg_redis_pipeline_promote(sg_redis_link *link, sg_redis_wakes *wakes)
  * Hands out every complete reply that the reader has, and the lead with the last of them if the
  * leader's own was among them. False: the stream makes no sense. Called without the mutex.
  */
-static bool hand_out(sg_redis_link *link, sg_redis_connection *conn, sg_redis_caller *self)
+static bool pipeline_drain_reader(sg_redis_link *link, sg_redis_connection *conn,
+                                  sg_redis_caller *self)
 {
     sg_redis_wakes wakes;
     sg_redis_wakes_init(&wakes);
@@ -256,7 +258,7 @@ static bool hand_out(sg_redis_link *link, sg_redis_connection *conn, sg_redis_ca
         bool drained = count < SG_REDIS_MAX_DELIVERED;
         pthread_mutex_lock(&link->callers.mutex);
         for (size_t i = 0; i < count; i++)
-            deliver(link, conn, replies[i], self, &wakes);
+            pipeline_deliver_reply(link, conn, replies[i], self, &wakes);
         if (drained && fine && self->done)
             sg_redis_pipeline_promote(link, &wakes);
         pthread_mutex_unlock(&link->callers.mutex);
@@ -268,9 +270,9 @@ static bool hand_out(sg_redis_link *link, sg_redis_connection *conn, sg_redis_ca
 
 /* Waits until the connection has something to read (or takes more, if it did not). Looks at the
  * limits each time, because a reply may come in pieces without end. */
-static syncguard_status wait_for_replies(sg_redis_connection *conn, bool blocked, int64_t spin_ns,
-                                         const syncguard_limits *limits, syncguard_error *err,
-                                         int *filled)
+static syncguard_status pipeline_wait_replies(sg_redis_connection *conn, bool blocked,
+                                              int64_t spin_ns, const syncguard_limits *limits,
+                                              syncguard_error *err, int *filled)
 {
     *filled = 0;
     syncguard_status status = syncguard_limits_check(limits, err);
@@ -296,9 +298,9 @@ static syncguard_status wait_for_replies(sg_redis_connection *conn, bool blocked
 }
 
 /* *nothing: no bytes came. */
-static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
-                                  const syncguard_limits *limits, bool *nothing,
-                                  syncguard_error *err)
+static syncguard_status pipeline_lead_once(sg_redis_link *link, sg_redis_caller *self,
+                                           const syncguard_limits *limits, bool *nothing,
+                                           syncguard_error *err)
 {
     sg_redis_connection *conn = link->conn;
     bool blocked = conn->blocked;
@@ -313,7 +315,7 @@ static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
     atomic_store(&link->polling, true);
     pthread_mutex_unlock(&link->callers.mutex);
     int filled = 0;
-    syncguard_status status = wait_for_replies(conn, blocked, spin_ns, &until, err, &filled);
+    syncguard_status status = pipeline_wait_replies(conn, blocked, spin_ns, &until, err, &filled);
     atomic_store(&link->polling, false);
     if (others && status == SYNCGUARD_E_NETWORK_TIMEOUT) {
         status = syncguard_limits_check(limits, err);
@@ -321,7 +323,7 @@ static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
             syncguard_error_clear(err);
     }
     *nothing = filled == 0;
-    bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
+    bool fine = filled >= 0 && (filled == 0 || pipeline_drain_reader(link, conn, self));
     pthread_mutex_lock(&link->callers.mutex);
     if (filled > 0)
         link->heard_ns = syncguard_clock_ns();
@@ -340,7 +342,7 @@ syncguard_status sg_redis_pipeline_lead(sg_redis_link *link, sg_redis_caller *ca
         if (link->uncollected == 0 || late)
             sg_redis_pipeline_send(link);
         if (!caller->done && link->conn != NULL)
-            status = lead_once(link, caller, limits, &late, err);
+            status = pipeline_lead_once(link, caller, limits, &late, err);
     }
     return status;
 }

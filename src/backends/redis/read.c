@@ -15,14 +15,15 @@
 #define LONGEST_VALUE 8192
 #define LIST_CHUNK 128
 
-static sg_redis_backend *of(syncguard_backend *base)
+static sg_redis_backend *redis_read_backend_of(syncguard_backend *base)
 {
     return (sg_redis_backend *)(void *)base;
 }
 
 /* Reads {now, value} into record: OK if its expiry can be read. ABSENT: no value. */
-static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncguard_record *record,
-                                    bool *whole, syncguard_error *err)
+static syncguard_status redis_read_interpret(const redisReply *reply, int64_t *now,
+                                             syncguard_record *record, bool *whole,
+                                             syncguard_error *err)
 {
     *now = reply->element[0]->integer;
     if (reply->elements < 2)
@@ -36,10 +37,10 @@ static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncg
     return found != SG_REDIS_UNREADABLE ? SYNCGUARD_OK : sg_redis_fail_record(err);
 }
 
-static syncguard_status read_by(sg_redis_backend *backend, sg_redis_script_id script,
-                                const sg_redis_name *name, const syncguard_limits *limits,
-                                int64_t *now, syncguard_record *record, bool *whole,
-                                syncguard_error *err)
+static syncguard_status redis_read_record(sg_redis_backend *backend, sg_redis_script_id script,
+                                          const sg_redis_name *name, const syncguard_limits *limits,
+                                          int64_t *now, syncguard_record *record, bool *whole,
+                                          syncguard_error *err)
 {
     sg_redis_request request;
     sg_redis_request_init(&request, backend, limits, script);
@@ -48,7 +49,7 @@ static syncguard_status read_by(sg_redis_backend *backend, sg_redis_script_id sc
     if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
         status = sg_redis_cluster_find(&request, name, err);
     if (status == SYNCGUARD_OK)
-        status = read_answer(request.reply, now, record, whole, err);
+        status = redis_read_interpret(request.reply, now, record, whole, err);
     sg_redis_request_free(&request);
     return status;
 }
@@ -56,7 +57,7 @@ static syncguard_status read_by(sg_redis_backend *backend, sg_redis_script_id sc
 syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked_op *op,
                                     syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_read_backend_of(base);
     sg_redis_name name;
     op->locked = false;
     op->dead_lock_id[0] = '\0';
@@ -66,7 +67,8 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
     syncguard_record record = {.expires_at_ms = 0};
     int64_t now = 0;
     bool whole = false;
-    status = read_by(backend, SG_REDIS_SCRIPT_READ, &name, &op->limits, &now, &record, &whole, err);
+    status = redis_read_record(backend, SG_REDIS_SCRIPT_READ, &name, &op->limits, &now, &record,
+                               &whole, err);
     if (status == SYNCGUARD_ABSENT)
         return SYNCGUARD_OK;
     if (status != SYNCGUARD_OK)
@@ -83,7 +85,7 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
 syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *op,
                                  syncguard_error *err)
 {
-    sg_redis_backend *backend = of(base);
+    sg_redis_backend *backend = redis_read_backend_of(base);
     sg_redis_name name;
     int64_t now = 0;
     bool whole = false;
@@ -93,8 +95,9 @@ syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *o
     else
         status = sg_redis_name_lock(&backend->config, op->key, &name, err);
     if (status == SYNCGUARD_OK)
-        status = read_by(backend, op->lock_id != NULL ? SG_REDIS_SCRIPT_FIND : SG_REDIS_SCRIPT_READ,
-                         &name, &op->limits, &now, &op->record, &whole, err);
+        status = redis_read_record(
+            backend, op->lock_id != NULL ? SG_REDIS_SCRIPT_FIND : SG_REDIS_SCRIPT_READ, &name,
+            &op->limits, &now, &op->record, &whole, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (!syncguard_is_live(op->record.expires_at_ms, now) ||
@@ -121,7 +124,7 @@ typedef struct seen_set {
     size_t used;
 } seen_set;
 
-static bool place(uint64_t *slots, size_t size, uint64_t hash)
+static bool redis_seen_slots_insert(uint64_t *slots, size_t size, uint64_t hash)
 {
     size_t at = hash & (size - 1);
     while (slots[at] != 0 && slots[at] != hash)
@@ -132,7 +135,7 @@ static bool place(uint64_t *slots, size_t size, uint64_t hash)
 }
 
 /* 1: new, 0: known, -1: no memory. */
-static int note_seen(seen_set *set, const char *name, size_t length)
+static int redis_seen_set_add(seen_set *set, const char *name, size_t length)
 {
     if (set->used * 2 >= set->size) {
         size_t size = set->size > 0 ? set->size * 2 : 1024;
@@ -141,20 +144,20 @@ static int note_seen(seen_set *set, const char *name, size_t length)
             return -1;
         for (size_t i = 0; i < set->size; i++) {
             if (set->slots[i] != 0)
-                (void)place(slots, size, set->slots[i]);
+                (void)redis_seen_slots_insert(slots, size, set->slots[i]);
         }
         syncguard_free(set->slots);
         set->slots = slots;
         set->size = size;
     }
     uint64_t hash = syncguard_fnv1a(name, length);
-    bool fresh = place(set->slots, set->size, hash != 0 ? hash : 1);
+    bool fresh = redis_seen_slots_insert(set->slots, set->size, hash != 0 ? hash : 1);
     set->used += fresh ? 1 : 0;
     return fresh;
 }
 
 /* "prefix:*" with the prefix's own wildcards made plain. */
-static void add_pattern(const sg_redis_backend *backend, sg_redis_text *out)
+static void redis_list_add_pattern(const sg_redis_backend *backend, sg_redis_text *out)
 {
     sg_redis_text pattern;
     sg_redis_text_init(&pattern);
@@ -171,7 +174,8 @@ static void add_pattern(const sg_redis_backend *backend, sg_redis_text *out)
 }
 
 /* A value under our prefix is a lock of this prefix only if its name is the one we would give. */
-static bool has_its_name(const sg_redis_backend *backend, const redisReply *name, const char *key)
+static bool redis_list_name_matches(const sg_redis_backend *backend, const redisReply *name,
+                                    const char *key)
 {
     sg_redis_name expected;
     return sg_redis_name_lock(&backend->config, key, &expected, NULL) == SYNCGUARD_OK &&
@@ -179,8 +183,8 @@ static bool has_its_name(const sg_redis_backend *backend, const redisReply *name
            memcmp(expected.text, name->str, expected.length) == 0;
 }
 
-static void show_one(const sg_redis_backend *backend, const redisReply *name,
-                     const redisReply *value, int64_t now, walk *w)
+static void redis_list_show_record(const sg_redis_backend *backend, const redisReply *name,
+                                   const redisReply *value, int64_t now, walk *w)
 {
     syncguard_record record;
     if (value->type != REDIS_REPLY_STRING || value->len == 0 || value->str[0] != '{')
@@ -188,7 +192,7 @@ static void show_one(const sg_redis_backend *backend, const redisReply *name,
     sg_redis_legibility found = sg_redis_record_read(value->str, (size_t)value->len, &record);
     if (found != SG_REDIS_UNREADABLE && !syncguard_is_live(record.expires_at_ms, now))
         return;
-    if (record.key[0] != '\0' && !has_its_name(backend, name, record.key))
+    if (record.key[0] != '\0' && !redis_list_name_matches(backend, name, record.key))
         return;
     record.now_ms = now;
     if (found == SG_REDIS_WHOLE)
@@ -198,8 +202,9 @@ static void show_one(const sg_redis_backend *backend, const redisReply *name,
 }
 
 /* Fetches and shows one lock, from whichever node has it. */
-static syncguard_status show_moving(sg_redis_backend *backend, const redisReply *name,
-                                    const syncguard_limits *limits, walk *w, syncguard_error *err)
+static syncguard_status redis_list_show_moving(sg_redis_backend *backend, const redisReply *name,
+                                               const syncguard_limits *limits, walk *w,
+                                               syncguard_error *err)
 {
     sg_redis_request request;
     sg_redis_request_init(&request, backend, limits, SG_REDIS_SCRIPT_READ);
@@ -208,14 +213,16 @@ static syncguard_status show_moving(sg_redis_backend *backend, const redisReply 
     if (sg_redis_reply_is(request.reply, "WRONGTYPE"))
         status = SYNCGUARD_OK;
     else if (status == SYNCGUARD_OK && request.reply->elements > 1)
-        show_one(backend, name, request.reply->element[1], request.reply->element[0]->integer, w);
+        redis_list_show_record(backend, name, request.reply->element[1],
+                               request.reply->element[0]->integer, w);
     sg_redis_request_free(&request);
     return status;
 }
 
 /* Fetches the values of some names and shows the locks. */
-static syncguard_status show(sg_redis_backend *backend, redisReply *const *names, size_t count,
-                             const syncguard_limits *limits, walk *w, syncguard_error *err)
+static syncguard_status redis_list_show_chunk(sg_redis_backend *backend, redisReply *const *names,
+                                              size_t count, const syncguard_limits *limits, walk *w,
+                                              syncguard_error *err)
 {
     sg_redis_text text;
     sg_redis_text_init(&text);
@@ -245,19 +252,19 @@ static syncguard_status show(sg_redis_backend *backend, redisReply *const *names
     for (size_t i = 0; i < count && status == SYNCGUARD_OK && !w->stop; i++) {
         const redisReply *value = replies[i + 1];
         if (sg_redis_reply_is(value, "ASK"))
-            status = show_moving(backend, names[i], limits, w, err);
+            status = redis_list_show_moving(backend, names[i], limits, w, err);
         else if (value->type == REDIS_REPLY_ERROR && !sg_redis_reply_is(value, "WRONGTYPE"))
             status = sg_redis_fail_reply(err, value);
         else
-            show_one(backend, names[i], value, now, w);
+            redis_list_show_record(backend, names[i], value, now, w);
     }
     sg_redis_replies_free(replies, count + 1);
     return status;
 }
 
-static syncguard_status show_page(sg_redis_backend *backend, const redisReply *names,
-                                  seen_set *seen, const syncguard_limits *limits, walk *w,
-                                  syncguard_error *err)
+static syncguard_status redis_list_show_page(sg_redis_backend *backend, const redisReply *names,
+                                             seen_set *seen, const syncguard_limits *limits,
+                                             walk *w, syncguard_error *err)
 {
     redisReply *chunk[LIST_CHUNK];
     size_t count = 0;
@@ -266,25 +273,26 @@ static syncguard_status show_page(sg_redis_backend *backend, const redisReply *n
         redisReply *name = names->element[i];
         if (name->type == REDIS_REPLY_STRING &&
             sg_redis_name_may_be_lock(&backend->config, name->str, (size_t)name->len)) {
-            int fresh = note_seen(seen, name->str, (size_t)name->len);
+            int fresh = redis_seen_set_add(seen, name->str, (size_t)name->len);
             if (fresh < 0)
                 return syncguard_fail_memory(err);
             if (fresh > 0)
                 chunk[count++] = name;
         }
         if (count == LIST_CHUNK) {
-            status = show(backend, chunk, count, limits, w, err);
+            status = redis_list_show_chunk(backend, chunk, count, limits, w, err);
             count = 0;
         }
     }
     if (count > 0 && status == SYNCGUARD_OK && !w->stop)
-        status = show(backend, chunk, count, limits, w, err);
+        status = redis_list_show_chunk(backend, chunk, count, limits, w, err);
     return status;
 }
 
 /* Walks over the names of the node that link leads to; NULL: the primary. */
-static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, seen_set *seen,
-                             const syncguard_limits *limits, walk *w, syncguard_error *err)
+static syncguard_status redis_list_scan_node(sg_redis_backend *backend, sg_redis_link *link,
+                                             seen_set *seen, const syncguard_limits *limits,
+                                             walk *w, syncguard_error *err)
 {
     char cursor[24] = "0";
     syncguard_status status;
@@ -296,7 +304,7 @@ static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, see
         sg_redis_text_arg_str(&text, "SCAN");
         sg_redis_text_arg_str(&text, cursor);
         sg_redis_text_arg_str(&text, "MATCH");
-        add_pattern(backend, &text);
+        redis_list_add_pattern(backend, &text);
         sg_redis_text_arg_str(&text, "COUNT");
         sg_redis_text_arg_int(&text, SCAN_COUNT);
         redisReply *reply = NULL;
@@ -311,7 +319,7 @@ static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, see
             status = sg_redis_fail_reply(err, reply);
         } else {
             memcpy(cursor, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
-            status = show_page(backend, reply->element[1], seen, limits, w, err);
+            status = redis_list_show_page(backend, reply->element[1], seen, limits, w, err);
         }
         sg_redis_replies_free(&reply, 1);
     } while (status == SYNCGUARD_OK && !w->stop && strcmp(cursor, "0") != 0);
@@ -324,8 +332,9 @@ static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, see
  * If it began or ended to move meanwhile, names may have been missed: once more, without
  * those that were shown.
  */
-static syncguard_status walk_cluster(sg_redis_backend *backend, seen_set *seen,
-                                     const syncguard_limits *limits, walk *w, syncguard_error *err)
+static syncguard_status redis_list_walk_cluster(sg_redis_backend *backend, seen_set *seen,
+                                                const syncguard_limits *limits, walk *w,
+                                                syncguard_error *err)
 {
     bool moves = false, moved = false;
     uint64_t place;
@@ -335,9 +344,9 @@ static syncguard_status walk_cluster(sg_redis_backend *backend, seen_set *seen,
         moved = moves;
         place = sg_redis_topology_generation(&backend->topology);
         if (status == SYNCGUARD_OK)
-            status = scan(backend, NULL, seen, limits, w, err);
+            status = redis_list_scan_node(backend, NULL, seen, limits, w, err);
         if (status == SYNCGUARD_OK && moves && !w->stop)
-            status = scan(backend, &backend->ask, seen, limits, w, err);
+            status = redis_list_scan_node(backend, &backend->ask, seen, limits, w, err);
         own = syncguard_limits_from_now(limits, w->span_ns);
         if (status == SYNCGUARD_OK && !w->stop)
             status = sg_redis_cluster_probe(backend, &own, &moves, err);
@@ -346,13 +355,14 @@ static syncguard_status walk_cluster(sg_redis_backend *backend, seen_set *seen,
     return status;
 }
 
-static syncguard_status walk_locks(sg_redis_backend *backend, const syncguard_limits *limits,
-                                   walk *w, syncguard_error *err)
+static syncguard_status redis_list_walk_locks(sg_redis_backend *backend,
+                                              const syncguard_limits *limits, walk *w,
+                                              syncguard_error *err)
 {
     seen_set seen = {NULL, 0, 0};
     syncguard_status status = backend->config.mode == SYNCGUARD_REDIS_CLUSTER
-                                  ? walk_cluster(backend, &seen, limits, w, err)
-                                  : scan(backend, NULL, &seen, limits, w, err);
+                                  ? redis_list_walk_cluster(backend, &seen, limits, w, err)
+                                  : redis_list_scan_node(backend, NULL, &seen, limits, w, err);
     syncguard_free(seen.slots);
     return status;
 }
@@ -361,7 +371,7 @@ syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *
                                syncguard_record_fn fn, void *context, syncguard_error *err)
 {
     walk w = {fn, context, false, 0, syncguard_limits_left_ns(limits)};
-    syncguard_status status = walk_locks(of(base), limits, &w, err);
+    syncguard_status status = redis_list_walk_locks(redis_read_backend_of(base), limits, &w, err);
     if (w.unreadable > 0)
         syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
                               "redis: %zu stored records cannot be read and are not listed",
@@ -369,7 +379,7 @@ syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *
     return status;
 }
 
-static bool skip(void *context, const syncguard_record *record)
+static bool redis_list_skip_record(void *context, const syncguard_record *record)
 {
     (void)context;
     (void)record;
@@ -380,8 +390,8 @@ syncguard_status sg_redis_count_unreadable(sg_redis_backend *backend,
                                            const syncguard_limits *limits, size_t *count,
                                            syncguard_error *err)
 {
-    walk w = {skip, NULL, false, 0, syncguard_limits_left_ns(limits)};
-    syncguard_status status = walk_locks(backend, limits, &w, err);
+    walk w = {redis_list_skip_record, NULL, false, 0, syncguard_limits_left_ns(limits)};
+    syncguard_status status = redis_list_walk_locks(backend, limits, &w, err);
     *count = w.unreadable;
     return status;
 }

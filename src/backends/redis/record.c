@@ -20,22 +20,22 @@ typedef struct cursor {
     const char *end;
 } cursor;
 
-static void skip_space(cursor *c)
+static void redis_json_skip_space(cursor *c)
 {
     while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
         c->at++;
 }
 
-static bool take(cursor *c, char wanted)
+static bool redis_json_take(cursor *c, char wanted)
 {
-    skip_space(c);
+    redis_json_skip_space(c);
     if (c->at >= c->end || *c->at != wanted)
         return false;
     c->at++;
     return true;
 }
 
-static int hex4(cursor *c)
+static int redis_json_read_hex4(cursor *c)
 {
     if (c->end - c->at < 4)
         return -1;
@@ -56,7 +56,7 @@ static int hex4(cursor *c)
     return value;
 }
 
-static size_t put_utf8(uint32_t code, char out[4])
+static size_t redis_json_put_utf8(uint32_t code, char out[4])
 {
     if (code < 0x80) {
         out[0] = (char)code;
@@ -81,7 +81,7 @@ static size_t put_utf8(uint32_t code, char out[4])
 }
 
 /* After the backslash: the bytes it stands for, or 0. */
-static size_t read_escape(cursor *c, char out[4])
+static size_t redis_json_read_escape(cursor *c, char out[4])
 {
     static const char from[] = "\"\\/bfnrt";
     static const char to[] = "\"\\/\b\f\n\r\t";
@@ -95,7 +95,7 @@ static size_t read_escape(cursor *c, char out[4])
         out[0] = to[found - from];
         return 1;
     }
-    int unit = hex4(c);
+    int unit = redis_json_read_hex4(c);
     if (unit <= 0) /* a NUL has no place in a C string */
         return 0;
     uint32_t code = (uint32_t)unit;
@@ -103,28 +103,28 @@ static size_t read_escape(cursor *c, char out[4])
         if (c->end - c->at < 6 || c->at[0] != '\\' || c->at[1] != 'u')
             return 0;
         c->at += 2;
-        int low = hex4(c);
+        int low = redis_json_read_hex4(c);
         if (low < 0xDC00 || low > 0xDFFF)
             return 0;
         code = 0x10000 + ((code - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
     } else if (code >= 0xDC00 && code <= 0xDFFF) {
         return 0;
     }
-    return put_utf8(code, out);
+    return redis_json_put_utf8(code, out);
 }
 
 /* A string into out (size with NUL); false if malformed or too long. out may be NULL: skip. */
-static bool read_string(cursor *c, char *out, size_t size)
+static bool redis_json_read_string(cursor *c, char *out, size_t size)
 {
     size_t length = 0;
-    if (!take(c, '"'))
+    if (!redis_json_take(c, '"'))
         return false;
     while (c->at < c->end && *c->at != '"') {
         char bytes[4] = {*c->at, 0, 0, 0};
         size_t n = 1;
         if (*c->at == '\\') {
             c->at++;
-            n = read_escape(c, bytes);
+            n = redis_json_read_escape(c, bytes);
             if (n == 0)
                 return false;
         } else if ((unsigned char)*c->at < 0x20) {
@@ -141,16 +141,16 @@ static bool read_string(cursor *c, char *out, size_t size)
     }
     if (out != NULL)
         out[length] = '\0';
-    return take(c, '"');
+    return redis_json_take(c, '"');
 }
 
-static bool is_digit(const cursor *c)
+static bool redis_json_is_digit(const cursor *c)
 {
     return c->at < c->end && *c->at >= '0' && *c->at <= '9';
 }
 
 /* The exponent of a number, 0 without one. */
-static bool read_exponent(cursor *c, int *out)
+static bool redis_json_read_exponent(cursor *c, int *out)
 {
     *out = 0;
     if (c->at >= c->end || (*c->at != 'e' && *c->at != 'E'))
@@ -159,10 +159,10 @@ static bool read_exponent(cursor *c, int *out)
     bool negative = c->at < c->end && *c->at == '-';
     if (c->at < c->end && (*c->at == '-' || *c->at == '+'))
         c->at++;
-    if (!is_digit(c))
+    if (!redis_json_is_digit(c))
         return false;
     int value = 0;
-    for (; is_digit(c); c->at++)
+    for (; redis_json_is_digit(c); c->at++)
         value = value < 1000000 ? value * 10 + (*c->at - '0') : value;
     *out = negative ? -value : value;
     return true;
@@ -178,11 +178,11 @@ typedef struct decimal {
 } decimal;
 
 /* Digits before or behind the point. Those that no longer fit leave a trace for the rounding. */
-static bool add_digits(cursor *c, decimal *d, bool behind_point)
+static bool redis_json_add_digits(cursor *c, decimal *d, bool behind_point)
 {
-    if (!is_digit(c))
+    if (!redis_json_is_digit(c))
         return false;
-    for (; is_digit(c); c->at++) {
+    for (; redis_json_is_digit(c); c->at++) {
         if (behind_point)
             d->exponent--;
         if (d->length == 0 && *c->at == '0')
@@ -203,24 +203,24 @@ static bool add_digits(cursor *c, decimal *d, bool behind_point)
  * no comparison with a whole number of milliseconds. Rounded to a double first, because the scripts
  * do so and must come to the same number. strtod gets no point, which depends on the locale.
  */
-static bool read_number(cursor *c, int64_t *out)
+static bool redis_json_read_number(cursor *c, int64_t *out)
 {
     decimal d;
     d.length = 0;
     d.exponent = 0;
-    skip_space(c);
+    redis_json_skip_space(c);
     bool negative = c->at < c->end && *c->at == '-';
     if (negative)
         c->at++;
-    if (!add_digits(c, &d, false))
+    if (!redis_json_add_digits(c, &d, false))
         return false;
     if (c->at < c->end && *c->at == '.') {
         c->at++;
-        if (!add_digits(c, &d, true))
+        if (!redis_json_add_digits(c, &d, true))
             return false;
     }
     int exponent = 0;
-    if (!read_exponent(c, &exponent))
+    if (!redis_json_read_exponent(c, &exponent))
         return false;
     double value = 0;
     if (d.length > 0) {
@@ -237,33 +237,33 @@ static bool read_number(cursor *c, int64_t *out)
     return true;
 }
 
-static bool skip_value(cursor *c, int depth);
+static bool redis_json_skip_value(cursor *c, int depth);
 
-static bool skip_members(cursor *c, char close, bool named, int depth)
+static bool redis_json_skip_members(cursor *c, char close, bool named, int depth)
 {
     c->at++;
-    if (take(c, close))
+    if (redis_json_take(c, close))
         return true;
     do {
-        if (named && (!read_string(c, NULL, 0) || !take(c, ':')))
+        if (named && (!redis_json_read_string(c, NULL, 0) || !redis_json_take(c, ':')))
             return false;
-        if (!skip_value(c, depth))
+        if (!redis_json_skip_value(c, depth))
             return false;
-    } while (take(c, ','));
-    return take(c, close);
+    } while (redis_json_take(c, ','));
+    return redis_json_take(c, close);
 }
 
-static bool skip_value(cursor *c, int depth)
+static bool redis_json_skip_value(cursor *c, int depth)
 {
-    skip_space(c);
+    redis_json_skip_space(c);
     if (c->at >= c->end || depth > MAX_DEPTH)
         return false;
     if (*c->at == '"')
-        return read_string(c, NULL, 0);
+        return redis_json_read_string(c, NULL, 0);
     if (*c->at == '{')
-        return skip_members(c, '}', true, depth + 1);
+        return redis_json_skip_members(c, '}', true, depth + 1);
     if (*c->at == '[')
-        return skip_members(c, ']', false, depth + 1);
+        return redis_json_skip_members(c, ']', false, depth + 1);
     const char *start = c->at; /* number, true, false, null */
     while (c->at < c->end && strchr("+-.0123456789eEtrufalsn", *c->at) != NULL && *c->at != '\0')
         c->at++;
@@ -271,20 +271,21 @@ static bool skip_value(cursor *c, int depth)
 }
 
 /* A text into out, which is "" if it cannot be read or is not valid. */
-static bool read_text(cursor *c, char *out, size_t size, bool (*is_valid)(const char *))
+static bool redis_record_read_text(cursor *c, char *out, size_t size,
+                                   bool (*is_valid)(const char *))
 {
-    if (read_string(c, out, size) && (is_valid == NULL || is_valid(out)))
+    if (redis_json_read_string(c, out, size) && (is_valid == NULL || is_valid(out)))
         return true;
     out[0] = '\0';
     return false;
 }
 
 /* Reads the key in whatever form it was written, and gives its NFC. */
-static bool read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
+static bool redis_record_read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
 {
     char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
     size_t length = 0;
-    if (read_string(c, raw, sizeof raw) &&
+    if (redis_json_read_string(c, raw, sizeof raw) &&
         syncguard_key_normalise(raw, out, &length, NULL) == SYNCGUARD_OK)
         return true;
     out[0] = '\0';
@@ -292,33 +293,37 @@ static bool read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
 }
 
 /* Of a name that occurs twice the last counts, as for the scripts' decoder. */
-static bool read_field(cursor *c, const char *name, syncguard_record *record, bool *timed)
+static bool redis_record_read_field(cursor *c, const char *name, syncguard_record *record,
+                                    bool *timed)
 {
     if (strcmp(name, "lockId") == 0)
-        return read_text(c, record->lock_id, sizeof record->lock_id, syncguard_lock_id_valid);
+        return redis_record_read_text(c, record->lock_id, sizeof record->lock_id,
+                                      syncguard_lock_id_valid);
     if (strcmp(name, "expiresAtMs") == 0)
-        return *timed = read_number(c, &record->expires_at_ms);
+        return *timed = redis_json_read_number(c, &record->expires_at_ms);
     if (strcmp(name, "acquiredAtMs") == 0) {
         record->acquired_at_ms = 0;
-        return read_number(c, &record->acquired_at_ms);
+        return redis_json_read_number(c, &record->acquired_at_ms);
     }
     if (strcmp(name, "key") == 0)
-        return read_key(c, record->key);
+        return redis_record_read_key(c, record->key);
     if (strcmp(name, "fence") == 0)
-        return read_text(c, record->fence, sizeof record->fence, syncguard_fence_valid);
+        return redis_record_read_text(c, record->fence, sizeof record->fence,
+                                      syncguard_fence_valid);
     if (strcmp(name, "owner") == 0)
-        return read_text(c, record->owner, sizeof record->owner, NULL);
+        return redis_record_read_text(c, record->owner, sizeof record->owner, NULL);
     return false;
 }
 
 /* What follows a name. False: no JSON. */
-static bool read_member(cursor *c, const char *name, syncguard_record *record, bool *timed)
+static bool redis_record_read_member(cursor *c, const char *name, syncguard_record *record,
+                                     bool *timed)
 {
     cursor mark = *c;
-    if (read_field(c, name, record, timed))
+    if (redis_record_read_field(c, name, record, timed))
         return true;
     *c = mark;
-    return skip_value(c, 1);
+    return redis_json_skip_value(c, 1);
 }
 
 sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncguard_record *record)
@@ -326,26 +331,27 @@ sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncgu
     cursor c = {text, text + length};
     record->owner[0] = record->key[0] = record->lock_id[0] = record->fence[0] = '\0';
     record->expires_at_ms = record->acquired_at_ms = 0;
-    if (!take(&c, '{'))
+    if (!redis_json_take(&c, '{'))
         return SG_REDIS_UNREADABLE;
     bool timed = false;
     do {
         char name[16];
         cursor mark = c;
-        bool known = read_string(&c, name, sizeof name);
+        bool known = redis_json_read_string(&c, name, sizeof name);
         if (!known) {
             c = mark; /* longer than any name of ours */
-            if (!read_string(&c, NULL, 0))
+            if (!redis_json_read_string(&c, NULL, 0))
                 return SG_REDIS_UNREADABLE;
         }
-        if (!take(&c, ':'))
+        if (!redis_json_take(&c, ':'))
             return SG_REDIS_UNREADABLE;
-        if ((known ? !read_member(&c, name, record, &timed) : !skip_value(&c, 1)) != 0)
+        if ((known ? !redis_record_read_member(&c, name, record, &timed)
+                   : !redis_json_skip_value(&c, 1)) != 0)
             return SG_REDIS_UNREADABLE;
-    } while (take(&c, ','));
-    if (!take(&c, '}'))
+    } while (redis_json_take(&c, ','));
+    if (!redis_json_take(&c, '}'))
         return SG_REDIS_UNREADABLE;
-    skip_space(&c);
+    redis_json_skip_space(&c);
     if (c.at != c.end || !timed)
         return SG_REDIS_UNREADABLE;
     return record->key[0] != '\0' && record->lock_id[0] != '\0' && record->fence[0] != '\0'

@@ -13,7 +13,7 @@
 /* A server that breaks every connection is not asked for ever. */
 #define MAX_BREAKS 12
 
-static sg_redis_backend *of(syncguard_backend *base)
+static sg_redis_backend *redis_renew_backend_of(syncguard_backend *base)
 {
     return (sg_redis_backend *)(void *)base;
 }
@@ -24,8 +24,8 @@ typedef struct outcome {
     bool lost;    /* at least one was not there */
 } outcome;
 
-static outcome interpret(syncguard_extend_op *items, const sg_redis_commands *batch,
-                         syncguard_error *err)
+static outcome redis_renew_interpret(syncguard_extend_op *items, const sg_redis_commands *batch,
+                                     syncguard_error *err)
 {
     outcome all = {false, false};
     for (size_t i = 0; i < batch->count; i++) {
@@ -37,7 +37,8 @@ static outcome interpret(syncguard_extend_op *items, const sg_redis_commands *ba
 }
 
 /* The extends that were carried out have failed all the same. */
-static void fail_extended(syncguard_extend_op *items, size_t count, syncguard_status status)
+static void redis_renew_fail_extended(syncguard_extend_op *items, size_t count,
+                                      syncguard_status status)
 {
     for (size_t i = 0; i < count; i++) {
         if (items[i].status == SYNCGUARD_OK)
@@ -47,16 +48,16 @@ static void fail_extended(syncguard_extend_op *items, size_t count, syncguard_st
 
 /* Waits for replicas if the batch wrote. If the connection breaks meanwhile, all is written again,
  * unless a lock is lost. */
-static syncguard_status send_batch(sg_redis_backend *backend, sg_redis_commands *batch,
-                                   syncguard_extend_op *items, const syncguard_limits *limits,
-                                   syncguard_error *err)
+static syncguard_status redis_renew_send_batch(sg_redis_backend *backend, sg_redis_commands *batch,
+                                               syncguard_extend_op *items,
+                                               const syncguard_limits *limits, syncguard_error *err)
 {
     for (int round = 0;; round++) {
         syncguard_status status =
             sg_redis_batch_run(backend, SG_REDIS_SCRIPT_EXTEND, batch, limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        outcome all = interpret(items, batch, err);
+        outcome all = redis_renew_interpret(items, batch, err);
         if (backend->config.wait_replicas == 0 || !all.written)
             return SYNCGUARD_OK;
         syncguard_limits share = *limits;
@@ -70,14 +71,14 @@ static syncguard_status send_batch(sg_redis_backend *backend, sg_redis_commands 
             sg_redis_replies_free(batch->replies, batch->count);
             continue;
         }
-        fail_extended(items, batch->count, status);
+        redis_renew_fail_extended(items, batch->count, status);
         return SYNCGUARD_OK;
     }
 }
 
-static syncguard_status extend_batch(sg_redis_backend *backend, syncguard_extend_op *items,
-                                     size_t count, const syncguard_limits *limits,
-                                     sg_redis_tally *t, syncguard_error *err)
+static syncguard_status redis_renew_batch(sg_redis_backend *backend, syncguard_extend_op *items,
+                                          size_t count, const syncguard_limits *limits,
+                                          sg_redis_tally *t, syncguard_error *err)
 {
     redisReply *replies[SYNCGUARD_BATCH_MAX] = {NULL};
     sg_redis_text text;
@@ -91,7 +92,7 @@ static syncguard_status extend_batch(sg_redis_backend *backend, syncguard_extend
         sg_redis_request_free(&request);
         items[i].first_sent_ns = syncguard_clock_ns();
     }
-    syncguard_status status = send_batch(backend, &batch, items, limits, err);
+    syncguard_status status = redis_renew_send_batch(backend, &batch, items, limits, err);
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++)
         sg_redis_tally_add(t, replies[i], items[i].status);
     sg_redis_replies_free(replies, count);
@@ -104,6 +105,7 @@ syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_
                                       syncguard_error *err)
 {
     sg_redis_tally t = {0, false, SYNCGUARD_OK};
-    syncguard_status status = extend_batch(of(base), items, count, limits, &t, err);
+    syncguard_status status =
+        redis_renew_batch(redis_renew_backend_of(base), items, count, limits, &t, err);
     return sg_redis_tally_outcome(&t, status);
 }

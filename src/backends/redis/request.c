@@ -81,14 +81,14 @@ void sg_redis_request_arg_int(sg_redis_request *request, int64_t value)
     request->arg_count++;
 }
 
-static int key_count(sg_redis_script_id script)
+static int redis_script_key_count(sg_redis_script_id script)
 {
     if (script == SG_REDIS_SCRIPT_ACQUIRE)
         return 3;
     return script == SG_REDIS_SCRIPT_UNDO || script == SG_REDIS_SCRIPT_CLEANUP ? 2 : 1;
 }
 
-static void encode(const sg_redis_request *request, bool by_sha, sg_redis_text *out)
+static void redis_request_append(const sg_redis_request *request, bool by_sha, sg_redis_text *out)
 {
     if (request->command != NULL) {
         sg_redis_text_command(out, request->arg_count + 1);
@@ -98,7 +98,7 @@ static void encode(const sg_redis_request *request, bool by_sha, sg_redis_text *
         sg_redis_text_command(out, request->arg_count + 3);
         sg_redis_text_arg_str(out, by_sha ? "EVALSHA" : "EVAL");
         sg_redis_text_arg_str(out, by_sha ? script->sha : script->text);
-        sg_redis_text_arg_int(out, key_count(request->script));
+        sg_redis_text_arg_int(out, redis_script_key_count(request->script));
     }
     sg_redis_text_add(out, request->args.data, request->args.length);
     if (request->args.failed)
@@ -107,13 +107,13 @@ static void encode(const sg_redis_request *request, bool by_sha, sg_redis_text *
 
 void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out)
 {
-    encode(request, true, out);
+    redis_request_append(request, true, out);
 }
 
 /* ---- sending once ---- */
 
 /* The shared link with the least to do. */
-static sg_redis_link *choose_link(sg_redis_backend *backend)
+static sg_redis_link *redis_request_choose_link(sg_redis_backend *backend)
 {
     sg_redis_link *best = &backend->links[0];
     int least = atomic_load_explicit(&best->load, memory_order_relaxed);
@@ -128,7 +128,8 @@ static sg_redis_link *choose_link(sg_redis_backend *backend)
 }
 
 /* Asks for the nodes of a Cluster, once in a while. */
-static void refresh_topology(sg_redis_backend *backend, const syncguard_limits *limits)
+static void redis_request_refresh_topology(sg_redis_backend *backend,
+                                           const syncguard_limits *limits)
 {
     sg_redis_text text;
     if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER ||
@@ -140,7 +141,8 @@ static void refresh_topology(sg_redis_backend *backend, const syncguard_limits *
     sg_redis_text_words(&text, "CLUSTER", "SLOTS", NULL);
     redisReply *reply = NULL;
     sg_redis_round_trip trip = {.text = &text, .replies = &reply, .count = 1};
-    if (sg_redis_link_round_trip(choose_link(backend), &trip, &share, NULL) == SYNCGUARD_OK)
+    if (sg_redis_link_round_trip(redis_request_choose_link(backend), &trip, &share, NULL) ==
+        SYNCGUARD_OK)
         sg_redis_topology_read_slots(&backend->topology, reply, trip.peer);
     sg_redis_replies_free(&reply, 1);
     sg_redis_text_free(&text);
@@ -161,7 +163,8 @@ typedef struct progress {
 
 /* Whether nothing of what arms a try was refused; what will never be permitted ends the reporting.
  */
-static bool is_permitted(sg_redis_tracker *tracker, redisReply *const *replies, size_t count)
+static bool redis_tracking_is_permitted(sg_redis_tracker *tracker, redisReply *const *replies,
+                                        size_t count)
 {
     bool all = true;
     for (size_t i = 0; i < count; i++) {
@@ -173,7 +176,8 @@ static bool is_permitted(sg_redis_tracker *tracker, redisReply *const *replies, 
 }
 
 /* Commands that go before the script; returns how many. */
-static size_t add_preamble(const sg_redis_request *request, const progress *p, sg_redis_text *text)
+static size_t redis_request_add_preamble(const sg_redis_request *request, const progress *p,
+                                         sg_redis_text *text)
 {
     if (p->asking) {
         sg_redis_text_words(text, "ASKING", NULL);
@@ -189,7 +193,7 @@ static size_t add_preamble(const sg_redis_request *request, const progress *p, s
 }
 
 /* Whether the answer says that something was changed; of the requests that replicas confirm. */
-static bool has_written(const sg_redis_request *request)
+static bool redis_request_has_written(const sg_redis_request *request)
 {
     const redisReply *reply = request->reply;
     if (request->command != NULL)
@@ -201,14 +205,14 @@ static bool has_written(const sg_redis_request *request)
 }
 
 /* One round trip. */
-static syncguard_status make_round_trip(sg_redis_request *request, progress *p, sg_redis_link *link,
-                                        syncguard_error *err)
+static syncguard_status redis_request_round_trip(sg_redis_request *request, progress *p,
+                                                 sg_redis_link *link, syncguard_error *err)
 {
     sg_redis_text text;
     bool watch = request->watch != NULL && !p->asking;
     sg_redis_text_init(&text);
-    size_t before = add_preamble(request, p, &text);
-    encode(request, p->by_sha, &text);
+    size_t before = redis_request_add_preamble(request, p, &text);
+    redis_request_append(request, p->by_sha, &text);
     p->trip.text = &text;
     redisReply *replies[3];
     p->trip.replies = replies;
@@ -219,7 +223,8 @@ static syncguard_status make_round_trip(sg_redis_request *request, progress *p, 
     if (p->trip.sent && request->first_sent_ns == 0)
         request->first_sent_ns = p->trip.sent_ns;
     if (status == SYNCGUARD_OK) {
-        request->armed = p->trip.armed && is_permitted(&request->backend->tracker, replies, before);
+        request->armed = p->trip.armed &&
+                         redis_tracking_is_permitted(&request->backend->tracker, replies, before);
         sg_redis_replies_free(&request->reply, 1);
         request->reply = replies[before];
         replies[before] = NULL;
@@ -232,12 +237,12 @@ static syncguard_status make_round_trip(sg_redis_request *request, progress *p, 
 }
 
 /* Sends it, and waits for the replicas if it wrote. */
-static syncguard_status send_once(sg_redis_request *request, progress *p, sg_redis_link *link,
-                                  syncguard_error *err)
+static syncguard_status redis_request_send_once(sg_redis_request *request, progress *p,
+                                                sg_redis_link *link, syncguard_error *err)
 {
     request->confirmed = false;
-    syncguard_status status = make_round_trip(request, p, link, err);
-    if (status != SYNCGUARD_OK || !request->confirm || !has_written(request))
+    syncguard_status status = redis_request_round_trip(request, p, link, err);
+    if (status != SYNCGUARD_OK || !request->confirm || !redis_request_has_written(request))
         return status;
     status = sg_redis_confirm(request->backend, link, p->trip.serial, request->limits,
                               &request->confirmed, err);
@@ -247,7 +252,8 @@ static syncguard_status send_once(sg_redis_request *request, progress *p, sg_red
 }
 
 /* The node that the slot moves to. A WAIT would hold up others, so it has a link of its own. */
-static syncguard_status send_asking(sg_redis_request *request, progress *p, syncguard_error *err)
+static syncguard_status redis_request_send_asking(sg_redis_request *request, progress *p,
+                                                  syncguard_error *err)
 {
     sg_redis_backend *backend = request->backend;
     sg_redis_link own, *link = &backend->ask;
@@ -259,7 +265,7 @@ static syncguard_status send_asking(sg_redis_request *request, progress *p, sync
         link = &own;
     }
     sg_redis_link_aim(link, p->ask_host, p->ask_port);
-    syncguard_status status = send_once(request, p, link, err);
+    syncguard_status status = redis_request_send_once(request, p, link, err);
     if (link == &own)
         sg_redis_link_fini(&own, false);
     return status;
@@ -268,8 +274,8 @@ static syncguard_status send_asking(sg_redis_request *request, progress *p, sync
 /* ---- sending again ---- */
 
 /* Waits a little for the server to be able to answer; its own error if there is no time. */
-static syncguard_status pause_for(const sg_redis_request *request, progress *p,
-                                  syncguard_error *err)
+static syncguard_status redis_request_pause(const sg_redis_request *request, progress *p,
+                                            syncguard_error *err)
 {
     syncguard_status status = sg_redis_pause(p->pauses++, request->limits, err);
     if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
@@ -281,8 +287,8 @@ static syncguard_status pause_for(const sg_redis_request *request, progress *p,
  * MOVED, ASK and TRYAGAIN. OK if the request is to be sent again, or the slot is split; ABSENT for
  * other errors.
  */
-static syncguard_status follow(sg_redis_request *request, progress *p, const char *word,
-                               syncguard_error *err)
+static syncguard_status redis_request_follow_redirect(sg_redis_request *request, progress *p,
+                                                      const char *word, syncguard_error *err)
 {
     char host[256];
     int port = 0;
@@ -296,14 +302,14 @@ static syncguard_status follow(sg_redis_request *request, progress *p, const cha
             return SYNCGUARD_ABSENT;
         sg_redis_topology_moved(&request->backend->topology, host, port);
         /* Nodes that point at each other are asked with pauses. */
-        return p->redirects > 3 ? pause_for(request, p, err) : SYNCGUARD_OK;
+        return p->redirects > 3 ? redis_request_pause(request, p, err) : SYNCGUARD_OK;
     }
     if (!request->one_name) {
         request->slot = SG_REDIS_SLOT_SPLIT;
         return SYNCGUARD_OK;
     }
     if (was_asking || strcmp(word, "TRYAGAIN") == 0)
-        return pause_for(request, p, err);
+        return redis_request_pause(request, p, err);
     memcpy(p->ask_host, host, sizeof host);
     p->ask_port = port;
     p->asking = true;
@@ -311,8 +317,8 @@ static syncguard_status follow(sg_redis_request *request, progress *p, const cha
 }
 
 /* An error reply: OK if the request is to be sent again, or the slot is split; else the failure. */
-static syncguard_status interpret_error(sg_redis_request *request, progress *p,
-                                        syncguard_error *err)
+static syncguard_status redis_request_interpret_error(sg_redis_request *request, progress *p,
+                                                      syncguard_error *err)
 {
     sg_redis_backend *backend = request->backend;
     char word[SG_REDIS_WORD_SIZE];
@@ -322,7 +328,7 @@ static syncguard_status interpret_error(sg_redis_request *request, progress *p,
         return SYNCGUARD_OK;
     }
     if (backend->config.mode == SYNCGUARD_REDIS_CLUSTER) {
-        syncguard_status status = follow(request, p, word, err);
+        syncguard_status status = redis_request_follow_redirect(request, p, word, err);
         if (status != SYNCGUARD_ABSENT)
             return status;
     }
@@ -336,7 +342,7 @@ static syncguard_status interpret_error(sg_redis_request *request, progress *p,
 
 /* Reading scripts answer with an array that begins with the time, the others with a number or text.
  */
-static bool is_answer(const sg_redis_request *request)
+static bool redis_request_reply_is_valid(const sg_redis_request *request)
 {
     const redisReply *reply = request->reply;
     if (request->command != NULL)
@@ -348,7 +354,7 @@ static bool is_answer(const sg_redis_request *request)
 }
 
 /* The script ran on a node that has only some of the names: the slot moves. */
-static bool is_split(const sg_redis_request *request)
+static bool redis_request_slot_is_split(const sg_redis_request *request)
 {
     const redisReply *answer = request->reply;
     if (request->backend->config.mode != SYNCGUARD_REDIS_CLUSTER || request->one_name)
@@ -367,9 +373,10 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
     p.by_sha = true;
     request->slot = SG_REDIS_SLOT_STABLE;
     for (;;) {
-        sg_redis_link *link = request->link != NULL ? request->link : choose_link(backend);
-        syncguard_status status =
-            p.asking ? send_asking(request, &p, err) : send_once(request, &p, link, err);
+        sg_redis_link *link =
+            request->link != NULL ? request->link : redis_request_choose_link(backend);
+        syncguard_status status = p.asking ? redis_request_send_asking(request, &p, err)
+                                           : redis_request_send_once(request, &p, link, err);
         if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && p.trip.sent && p.breaks++ < MAX_BREAKS) {
             request->sent_again = true;
             if (p.breaks > QUICK_BREAKS &&
@@ -380,16 +387,16 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
         if (status != SYNCGUARD_OK)
             return status;
         if (request->reply->type != REDIS_REPLY_ERROR) {
-            if (!is_answer(request))
+            if (!redis_request_reply_is_valid(request))
                 return sg_redis_fail_reply(err, request->reply);
-            if (is_split(request))
+            if (redis_request_slot_is_split(request))
                 request->slot = SG_REDIS_SLOT_SPLIT;
             else if (p.asking)
                 request->slot = SG_REDIS_SLOT_IMPORTING;
-            refresh_topology(backend, request->limits);
+            redis_request_refresh_topology(backend, request->limits);
             return SYNCGUARD_OK;
         }
-        status = interpret_error(request, &p, err);
+        status = redis_request_interpret_error(request, &p, err);
         if (status != SYNCGUARD_OK || request->slot == SG_REDIS_SLOT_SPLIT)
             return status;
     }
@@ -398,7 +405,8 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
 /* ---- commands and batches ---- */
 
 /* MOVED or READONLY in any of the replies: corrects the topology; the whole is to be sent again. */
-static bool is_redirected(sg_redis_backend *backend, const sg_redis_round_trip *trip, int *refusals)
+static bool redis_commands_are_redirected(sg_redis_backend *backend,
+                                          const sg_redis_round_trip *trip, int *refusals)
 {
     char host[256];
     int port = 0;
@@ -426,7 +434,8 @@ syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_comm
         .text = commands->text, .replies = commands->replies, .count = commands->count};
     int refusals = 0;
     for (int round = 0;; round++) {
-        sg_redis_link *link = commands->link != NULL ? commands->link : choose_link(backend);
+        sg_redis_link *link =
+            commands->link != NULL ? commands->link : redis_request_choose_link(backend);
         syncguard_status status = sg_redis_link_round_trip(link, &trip, limits, err);
         commands->serial = trip.serial;
         if (status != SYNCGUARD_OK && trip.sent)
@@ -440,8 +449,8 @@ syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_comm
         }
         if (status != SYNCGUARD_OK)
             return status;
-        if (!is_redirected(backend, &trip, &refusals)) {
-            refresh_topology(backend, limits);
+        if (!redis_commands_are_redirected(backend, &trip, &refusals)) {
+            redis_request_refresh_topology(backend, limits);
             return SYNCGUARD_OK;
         }
         commands->sent_before = true; /* the others may have been carried out */
@@ -458,7 +467,7 @@ syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link 
     return sg_redis_commands_send(backend, &commands, limits, err);
 }
 
-static bool is_forgotten(redisReply *const *replies, size_t count)
+static bool redis_script_is_forgotten(redisReply *const *replies, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (sg_redis_reply_is(replies[i], "NOSCRIPT"))
@@ -467,8 +476,8 @@ static bool is_forgotten(redisReply *const *replies, size_t count)
     return false;
 }
 
-static syncguard_status load_script(sg_redis_backend *backend, sg_redis_script_id script,
-                                    const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status redis_script_load(sg_redis_backend *backend, sg_redis_script_id script,
+                                          const syncguard_limits *limits, syncguard_error *err)
 {
     sg_redis_text text;
     redisReply *reply = NULL;
@@ -487,10 +496,10 @@ syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_script_i
                                     syncguard_error *err)
 {
     syncguard_status status = sg_redis_commands_send(backend, batch, limits, err);
-    if (status != SYNCGUARD_OK || !is_forgotten(batch->replies, batch->count))
+    if (status != SYNCGUARD_OK || !redis_script_is_forgotten(batch->replies, batch->count))
         return status;
     sg_redis_replies_free(batch->replies, batch->count);
-    status = load_script(backend, script, limits, err);
+    status = redis_script_load(backend, script, limits, err);
     if (status == SYNCGUARD_OK)
         status = sg_redis_commands_send(backend, batch, limits, err);
     return status;

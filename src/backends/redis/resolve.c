@@ -64,7 +64,7 @@ void sg_redis_resolution_free(sg_redis_resolution *resolution)
     syncguard_free(resolution);
 }
 
-static int ask(sg_redis_resolution *resolution, int flags)
+static int resolution_query(sg_redis_resolution *resolution, int flags)
 {
     struct addrinfo hints;
     memset(&hints, 0, sizeof hints);
@@ -74,12 +74,13 @@ static int ask(sg_redis_resolution *resolution, int flags)
     return getaddrinfo(resolution->host, resolution->port, &hints, &resolution->list);
 }
 
-static void *run(void *argument)
+static void *resolution_thread_run(void *argument)
 {
     sg_redis_resolution *resolution = argument;
-    resolution->error = ask(resolution, AI_ADDRCONFIG);
+    resolution->error = resolution_query(resolution, AI_ADDRCONFIG);
     if (resolution->error != 0)
-        resolution->error = ask(resolution, 0); /* loopback only: AI_ADDRCONFIG finds nothing */
+        resolution->error =
+            resolution_query(resolution, 0); /* loopback only: AI_ADDRCONFIG finds nothing */
     atomic_store(&resolution->done, true);
     syncguard_parker_unpark(&resolution->parker);
     atomic_fetch_sub(&resolution->resolver->running, 1);
@@ -87,8 +88,10 @@ static void *run(void *argument)
     return NULL;
 }
 
-static syncguard_status ask_in_thread(sg_redis_resolver *resolver, sg_redis_resolution *resolution,
-                                      const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status resolution_query_in_thread(sg_redis_resolver *resolver,
+                                                   sg_redis_resolution *resolution,
+                                                   const syncguard_limits *limits,
+                                                   syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_open(&resolution->parker, err);
     if (status != SYNCGUARD_OK)
@@ -102,7 +105,7 @@ static syncguard_status ask_in_thread(sg_redis_resolver *resolver, sg_redis_reso
     resolution->resolver = resolver;
     atomic_fetch_add(&resolution->refs, 1);
     pthread_t thread;
-    if (syncguard_thread_start(&thread, run, resolution) != 0) {
+    if (syncguard_thread_start(&thread, resolution_thread_run, resolution) != 0) {
         atomic_fetch_sub(&resolver->running, 1);
         atomic_fetch_sub(&resolution->refs, 1);
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
@@ -134,9 +137,9 @@ syncguard_status sg_redis_resolve(sg_redis_resolver *resolver, const char *host,
     memcpy(resolution->host, host, length);
     snprintf(resolution->port, sizeof resolution->port, "%d", port);
     syncguard_status status = SYNCGUARD_OK;
-    if (ask(resolution, AI_NUMERICHOST) != 0) {
+    if (resolution_query(resolution, AI_NUMERICHOST) != 0) {
         resolution->list = NULL;
-        status = ask_in_thread(resolver, resolution, limits, err);
+        status = resolution_query_in_thread(resolver, resolution, limits, err);
     }
     if (status == SYNCGUARD_OK) {
         *list = resolution->list;

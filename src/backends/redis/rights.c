@@ -87,7 +87,7 @@ static const struct {
 };
 enum { CHECKS = sizeof checks / sizeof checks[0], MAX_WORDS = 4 };
 
-static bool applies(const sg_redis_config *config, right_group group)
+static bool redis_rights_group_applies(const sg_redis_config *config, right_group group)
 {
     if (group == CONFIRM)
         return config->wait_replicas > 0;
@@ -97,8 +97,9 @@ static bool applies(const sg_redis_config *config, right_group group)
 }
 
 /* Names as an operation would use them. */
-static syncguard_status make_names(const sg_redis_config *config, sg_redis_name names[NAME_KINDS],
-                                   syncguard_error *err)
+static syncguard_status redis_rights_make_names(const sg_redis_config *config,
+                                                sg_redis_name names[NAME_KINDS],
+                                                syncguard_error *err)
 {
     syncguard_status status = sg_redis_name_lock(config, "syncguard-doctor", &names[LOCK], err);
     if (status != SYNCGUARD_OK)
@@ -108,8 +109,8 @@ static syncguard_status make_names(const sg_redis_config *config, sg_redis_name 
 }
 
 /* One question, as a count and so many words. */
-static void add_question(sg_redis_text *args, size_t *count, const char *words,
-                         const sg_redis_name *name)
+static void redis_rights_add_question(sg_redis_text *args, size_t *count, const char *words,
+                                      const sg_redis_name *name)
 {
     size_t parts = 1;
     for (const char *at = words; *at != '\0'; at++)
@@ -125,9 +126,10 @@ static void add_question(sg_redis_text *args, size_t *count, const char *words,
     *count += 1 + parts + (name != NULL ? 1 : 0);
 }
 
-static syncguard_status ask(sg_redis_backend *backend, const sg_redis_name names[NAME_KINDS],
-                            const syncguard_limits *limits, redisReply **reply,
-                            syncguard_error *err)
+static syncguard_status redis_rights_query(sg_redis_backend *backend,
+                                           const sg_redis_name names[NAME_KINDS],
+                                           const syncguard_limits *limits, redisReply **reply,
+                                           syncguard_error *err)
 {
     sg_redis_text args, text;
     size_t count = 0;
@@ -135,7 +137,8 @@ static syncguard_status ask(sg_redis_backend *backend, const sg_redis_name names
     sg_redis_text_init(&text);
     for (size_t i = 0; i < CHECKS; i++) {
         name_kind kind = checks[i].name;
-        add_question(&args, &count, checks[i].words, kind != NO_NAME ? &names[kind] : NULL);
+        redis_rights_add_question(&args, &count, checks[i].words,
+                                  kind != NO_NAME ? &names[kind] : NULL);
     }
     sg_redis_text_command(&text, 3 + count);
     sg_redis_text_arg_str(&text, "EVAL");
@@ -149,13 +152,13 @@ static syncguard_status ask(sg_redis_backend *backend, const sg_redis_name names
     return status;
 }
 
-static bool permitted(const redisReply *reply, size_t i)
+static bool redis_rights_is_permitted(const redisReply *reply, size_t i)
 {
     return reply->element[i]->type == REDIS_REPLY_INTEGER && reply->element[i]->integer == 1;
 }
 
 /* Adds a word to the list, once. */
-static void add_word(char *list, size_t size, const char *word)
+static void redis_rights_add_word(char *list, size_t size, const char *word)
 {
     size_t used = strlen(list), length = strlen(word);
     const char *at = strstr(list, word);
@@ -164,31 +167,31 @@ static void add_word(char *list, size_t size, const char *word)
 }
 
 /* True if no check with this name, or with this right, is permitted: then that is what lacks. */
-static bool none_permitted(const redisReply *reply, name_kind kind, const char *right)
+static bool redis_rights_none_permitted(const redisReply *reply, name_kind kind, const char *right)
 {
     for (size_t i = 0; i < CHECKS; i++) {
         bool same = right != NULL ? strcmp(checks[i].right, right) == 0 : checks[i].name == kind;
-        if (same && permitted(reply, i))
+        if (same && redis_rights_is_permitted(reply, i))
             return false;
     }
     return true;
 }
 
 /* True if a command that is permitted with another name is refused with this one. */
-static bool refused_here(const redisReply *reply, name_kind kind)
+static bool redis_rights_name_is_refused(const redisReply *reply, name_kind kind)
 {
     for (size_t i = 0; i < CHECKS; i++) {
-        if (checks[i].name == kind && !permitted(reply, i) &&
-            !none_permitted(reply, NO_NAME, checks[i].right))
+        if (checks[i].name == kind && !redis_rights_is_permitted(reply, i) &&
+            !redis_rights_none_permitted(reply, NO_NAME, checks[i].right))
             return true;
     }
     return false;
 }
 
-static bool any_permitted(const redisReply *reply, name_access access)
+static bool redis_rights_any_permitted(const redisReply *reply, name_access access)
 {
     for (size_t i = 0; i < CHECKS; i++) {
-        if (checks[i].access == access && permitted(reply, i))
+        if (checks[i].access == access && redis_rights_is_permitted(reply, i))
             return true;
     }
     return false;
@@ -196,24 +199,25 @@ static bool any_permitted(const redisReply *reply, name_access access)
 
 /* What the user may not do with any name, if it may do the other: a pattern like %R~ refuses the
  * same as missing commands, and the server does not say which. NULL: both or neither. */
-static const char *refused_access(const redisReply *reply)
+static const char *redis_rights_refused_access(const redisReply *reply)
 {
-    bool reads = any_permitted(reply, READS);
-    if (reads == any_permitted(reply, WRITES))
+    bool reads = redis_rights_any_permitted(reply, READS);
+    if (reads == redis_rights_any_permitted(reply, WRITES))
         return NULL;
     return reads ? "write to" : "read";
 }
 
-static void add_patterns(const sg_redis_config *config, const redisReply *reply, char *list,
-                         size_t size)
+static void redis_rights_add_patterns(const sg_redis_config *config, const redisReply *reply,
+                                      char *list, size_t size)
 {
     static const char *const parts[NAME_KINDS] = {
         [LOCK] = "", [INDEX] = "id:", [COUNTER] = "fence:"};
     for (name_kind kind = LOCK; kind < NAME_KINDS; kind++) {
         char pattern[240];
         snprintf(pattern, sizeof pattern, "~%.200s:%s*", config->prefix, parts[kind]);
-        if (none_permitted(reply, kind, NULL) || refused_here(reply, kind)) {
-            add_word(list, size, pattern);
+        if (redis_rights_none_permitted(reply, kind, NULL) ||
+            redis_rights_name_is_refused(reply, kind)) {
+            redis_rights_add_word(list, size, pattern);
             if (kind == LOCK)
                 return; /* it covers the others */
         }
@@ -221,20 +225,21 @@ static void add_patterns(const sg_redis_config *config, const redisReply *reply,
 }
 
 /* The rights of a group that are missing, as arguments of ACL SETUSER. */
-static void find_missing(const sg_redis_config *config, const redisReply *reply, right_group group,
-                         char *list, size_t size)
+static void redis_rights_find_missing(const sg_redis_config *config, const redisReply *reply,
+                                      right_group group, char *list, size_t size)
 {
     list[0] = '\0';
     for (size_t i = 0; i < CHECKS; i++) {
-        if (checks[i].group == group && !permitted(reply, i) &&
-            none_permitted(reply, NO_NAME, checks[i].right))
-            add_word(list, size, checks[i].right);
+        if (checks[i].group == group && !redis_rights_is_permitted(reply, i) &&
+            redis_rights_none_permitted(reply, NO_NAME, checks[i].right))
+            redis_rights_add_word(list, size, checks[i].right);
     }
     if (group == OPERATE)
-        add_patterns(config, reply, list, size);
+        redis_rights_add_patterns(config, reply, list, size);
 }
 
-static void report_missing(const syncguard_findings *to, right_group group, const char *list)
+static void redis_rights_report_missing(const syncguard_findings *to, right_group group,
+                                        const char *list)
 {
     char text[600], change[600];
     snprintf(text, sizeof text, "the user lacks %.500s", list);
@@ -242,8 +247,8 @@ static void report_missing(const syncguard_findings *to, right_group group, cons
     syncguard_report(to, groups[group].severity, "permissions", text, groups[group].why, change);
 }
 
-static void report_access(const syncguard_findings *to, const sg_redis_config *config,
-                          const char *list, const char *access)
+static void redis_rights_report_access(const syncguard_findings *to, const sg_redis_config *config,
+                                       const char *list, const char *access)
 {
     char text[900], change[900];
     snprintf(text, sizeof text, "the user lacks %.500s, or may not %s ~%.200s:*", list, access,
@@ -254,20 +259,20 @@ static void report_access(const syncguard_findings *to, const sg_redis_config *c
                      change);
 }
 
-static void report_rights(const syncguard_findings *to, const sg_redis_config *config,
-                          const redisReply *reply)
+static void redis_rights_report_all(const syncguard_findings *to, const sg_redis_config *config,
+                                    const redisReply *reply)
 {
-    const char *access = refused_access(reply);
+    const char *access = redis_rights_refused_access(reply);
     bool all = true;
     for (right_group group = OPERATE; group < GROUPS; group++) {
         char list[500];
-        if (!applies(config, group))
+        if (!redis_rights_group_applies(config, group))
             continue;
-        find_missing(config, reply, group, list, sizeof list);
+        redis_rights_find_missing(config, reply, group, list, sizeof list);
         if (list[0] != '\0' && group == OPERATE && access != NULL)
-            report_access(to, config, list, access);
+            redis_rights_report_access(to, config, list, access);
         else if (list[0] != '\0')
-            report_missing(to, group, list);
+            redis_rights_report_missing(to, group, list);
         all = all && list[0] == '\0';
     }
     if (all)
@@ -279,13 +284,13 @@ syncguard_status sg_redis_diagnose_rights(sg_redis_backend *backend, const syncg
 {
     sg_redis_name names[NAME_KINDS];
     redisReply *reply = NULL;
-    syncguard_status status = make_names(&backend->config, names, err);
+    syncguard_status status = redis_rights_make_names(&backend->config, names, err);
     if (status == SYNCGUARD_OK)
-        status = ask(backend, names, limits, &reply, err);
+        status = redis_rights_query(backend, names, limits, &reply, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == CHECKS)
-        report_rights(to, &backend->config, reply);
+        redis_rights_report_all(to, &backend->config, reply);
     else if (sg_redis_reply_is(reply, "NOPERM"))
         syncguard_report(to, SYNCGUARD_BLOCK, "permissions",
                          "the user lacks +eval, without which the others cannot be checked",

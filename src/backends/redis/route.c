@@ -22,7 +22,7 @@
 #define LEARN_NS (1000 * SYNCGUARD_NS_PER_MS)
 
 /* One of several candidates may only use its share of the time, which is a quarter at least. */
-static syncguard_limits share_of(const syncguard_limits *limits, size_t left)
+static syncguard_limits route_limits_share(const syncguard_limits *limits, size_t left)
 {
     int64_t rest = syncguard_limits_left_ns(limits);
     if (left <= 1 || rest == SYNCGUARD_NO_DEADLINE)
@@ -32,16 +32,17 @@ static syncguard_limits share_of(const syncguard_limits *limits, size_t left)
     return syncguard_limits_until(limits, syncguard_clock_ns() + rest / (int64_t)left);
 }
 
-static syncguard_status open_node(const sg_redis_dialer *dialer, sg_redis_node *node,
-                                  sg_redis_role role, const syncguard_limits *limits,
-                                  sg_redis_connection **out, syncguard_error *err)
+static syncguard_status route_open_node(const sg_redis_dialer *dialer, sg_redis_node *node,
+                                        sg_redis_role role, const syncguard_limits *limits,
+                                        sg_redis_connection **out, syncguard_error *err)
 {
     sg_redis_address address = {node->host, node->port};
     return sg_redis_connection_open(dialer, &address, role, limits, out, err);
 }
 
 /* Whether the answer to MYID is the id that was named. */
-static syncguard_status check_id(const redisReply *reply, const char *id, syncguard_error *err)
+static syncguard_status route_check_id(const redisReply *reply, const char *id,
+                                       syncguard_error *err)
 {
     if (id[0] == '\0' || (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, id) == 0))
         return SYNCGUARD_OK;
@@ -51,8 +52,8 @@ static syncguard_status check_id(const redisReply *reply, const char *id, syncgu
 
 /* ---- Sentinel ---- */
 
-static syncguard_status read_primary(const redisReply *reply, sg_redis_node *primary,
-                                     syncguard_error *err)
+static syncguard_status route_read_primary(const redisReply *reply, sg_redis_node *primary,
+                                           syncguard_error *err)
 {
     if (reply->type == REDIS_REPLY_ERROR)
         return sg_redis_fail_reply(err, reply);
@@ -67,15 +68,16 @@ static syncguard_status read_primary(const redisReply *reply, sg_redis_node *pri
 }
 
 /* The address of the primary as one sentinel knows it. */
-static syncguard_status ask_sentinel(const sg_redis_dialer *dialer, sg_redis_topology *topology,
-                                     sg_redis_node *sentinel, const syncguard_limits *limits,
-                                     sg_redis_node *primary, syncguard_error *err)
+static syncguard_status route_ask_sentinel(const sg_redis_dialer *dialer,
+                                           sg_redis_topology *topology, sg_redis_node *sentinel,
+                                           const syncguard_limits *limits, sg_redis_node *primary,
+                                           syncguard_error *err)
 {
     sg_redis_connection *conn = NULL;
     const char *name = dialer->config->master_name;
     sg_redis_text text;
     syncguard_status status =
-        open_node(dialer, sentinel, SG_REDIS_ROLE_SENTINEL, limits, &conn, err);
+        route_open_node(dialer, sentinel, SG_REDIS_ROLE_SENTINEL, limits, &conn, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_text_init(&text);
@@ -85,10 +87,10 @@ static syncguard_status ask_sentinel(const sg_redis_dialer *dialer, sg_redis_top
     redisReply *replies[3] = {NULL, NULL, NULL};
     status = sg_redis_connection_call(conn, &text, replies, 3, limits, err);
     if (status == SYNCGUARD_OK)
-        status = check_id(replies[2], sentinel->id, err);
+        status = route_check_id(replies[2], sentinel->id, err);
     if (status == SYNCGUARD_OK) {
         sg_redis_topology_read_sentinels(topology, replies[1]);
-        status = read_primary(replies[0], primary, err);
+        status = route_read_primary(replies[0], primary, err);
     }
     sg_redis_replies_free(replies, 3);
     sg_redis_text_free(&text);
@@ -97,8 +99,8 @@ static syncguard_status ask_sentinel(const sg_redis_dialer *dialer, sg_redis_top
 }
 
 /* A sentinel may still name a server that has been demoted. */
-static syncguard_status check_role(sg_redis_connection *conn, const syncguard_limits *limits,
-                                   syncguard_error *err)
+static syncguard_status route_check_role(sg_redis_connection *conn, const syncguard_limits *limits,
+                                         syncguard_error *err)
 {
     redisReply *reply = NULL;
     sg_redis_text text;
@@ -116,27 +118,28 @@ static syncguard_status check_role(sg_redis_connection *conn, const syncguard_li
     return status;
 }
 
-static syncguard_status connect_sentinel(const sg_redis_dialer *dialer, sg_redis_topology *topology,
-                                         const syncguard_limits *limits, sg_redis_connection **out,
-                                         syncguard_error *err)
+static syncguard_status route_connect_sentinel(const sg_redis_dialer *dialer,
+                                               sg_redis_topology *topology,
+                                               const syncguard_limits *limits,
+                                               sg_redis_connection **out, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     size_t first = 0;
     size_t tries = sg_redis_topology_candidates(topology, dialer->config, &first);
     for (size_t i = 0; i < tries; i++) {
-        syncguard_limits share = share_of(limits, tries - i + 1);
+        syncguard_limits share = route_limits_share(limits, tries - i + 1);
         sg_redis_node sentinel, primary;
         sg_redis_topology_candidate(topology, dialer->config, first + i, &sentinel);
-        status = ask_sentinel(dialer, topology, &sentinel, &share, &primary, err);
+        status = route_ask_sentinel(dialer, topology, &sentinel, &share, &primary, err);
         if (status == SYNCGUARD_E_ABORTED)
             break;
         if (status != SYNCGUARD_OK)
             continue;
-        share = share_of(limits, tries - i);
+        share = route_limits_share(limits, tries - i);
         sg_redis_connection *conn = NULL;
-        status = open_node(dialer, &primary, SG_REDIS_ROLE_STORE, &share, &conn, err);
+        status = route_open_node(dialer, &primary, SG_REDIS_ROLE_STORE, &share, &conn, err);
         if (status == SYNCGUARD_OK)
-            status = check_role(conn, &share, err);
+            status = route_check_role(conn, &share, err);
         if (status == SYNCGUARD_OK) {
             sg_redis_topology_begin_with(topology, first + i);
             *out = conn;
@@ -152,15 +155,16 @@ static syncguard_status connect_sentinel(const sg_redis_dialer *dialer, sg_redis
 /* ---- Cluster ---- */
 
 /* A certificate that is not accepted concerns one node, a password all of them. */
-static bool is_final(syncguard_status status, const syncguard_error *err)
+static bool route_status_is_final(syncguard_status status, const syncguard_error *err)
 {
     return status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED ||
            (status == SYNCGUARD_E_AUTH_FAILED && (err == NULL || strcmp(err->native, "TLS") != 0));
 }
 
 /* Over a new connection: learns the nodes, but not every time, and checks the id. */
-static syncguard_status learn(sg_redis_topology *topology, sg_redis_connection *conn,
-                              const char *id, const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status route_learn_nodes(sg_redis_topology *topology, sg_redis_connection *conn,
+                                          const char *id, const syncguard_limits *limits,
+                                          syncguard_error *err)
 {
     sg_redis_text text;
     size_t count = 0, slots = id[0] != '\0' ? 1 : 0;
@@ -178,7 +182,7 @@ static syncguard_status learn(sg_redis_topology *topology, sg_redis_connection *
     if (count > 0)
         status = sg_redis_connection_call(conn, &text, replies, count, limits, err);
     if (status == SYNCGUARD_OK && slots == 1)
-        status = check_id(replies[0], id, err);
+        status = route_check_id(replies[0], id, err);
     if (status == SYNCGUARD_OK && count > slots)
         sg_redis_topology_read_slots(topology, replies[slots], conn->peer);
     sg_redis_replies_free(replies, 2);
@@ -186,14 +190,16 @@ static syncguard_status learn(sg_redis_topology *topology, sg_redis_connection *
     return status;
 }
 
-static syncguard_status connect_node(const sg_redis_dialer *dialer, sg_redis_topology *topology,
-                                     sg_redis_node *node, const syncguard_limits *limits,
-                                     sg_redis_connection **out, syncguard_error *err)
+static syncguard_status route_connect_node(const sg_redis_dialer *dialer,
+                                           sg_redis_topology *topology, sg_redis_node *node,
+                                           const syncguard_limits *limits,
+                                           sg_redis_connection **out, syncguard_error *err)
 {
     sg_redis_connection *conn = NULL;
-    syncguard_status status = open_node(dialer, node, SG_REDIS_ROLE_STORE, limits, &conn, err);
+    syncguard_status status =
+        route_open_node(dialer, node, SG_REDIS_ROLE_STORE, limits, &conn, err);
     if (status == SYNCGUARD_OK)
-        status = learn(topology, conn, node->id, limits, err);
+        status = route_learn_nodes(topology, conn, node->id, limits, err);
     if (status == SYNCGUARD_OK)
         *out = conn;
     else
@@ -201,26 +207,27 @@ static syncguard_status connect_node(const sg_redis_dialer *dialer, sg_redis_top
     return status;
 }
 
-static syncguard_status connect_cluster(const sg_redis_dialer *dialer, sg_redis_topology *topology,
-                                        const syncguard_limits *limits, sg_redis_connection **out,
-                                        syncguard_error *err)
+static syncguard_status route_connect_cluster(const sg_redis_dialer *dialer,
+                                              sg_redis_topology *topology,
+                                              const syncguard_limits *limits,
+                                              sg_redis_connection **out, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     sg_redis_node node;
     size_t first = 0;
     size_t tries = sg_redis_topology_candidates(topology, dialer->config, &first);
     if (sg_redis_topology_target(topology, &node)) {
-        syncguard_limits share = share_of(limits, tries + 1);
-        status = connect_node(dialer, topology, &node, &share, out, err);
-        if (is_final(status, err))
+        syncguard_limits share = route_limits_share(limits, tries + 1);
+        status = route_connect_node(dialer, topology, &node, &share, out, err);
+        if (route_status_is_final(status, err))
             return status;
         sg_redis_topology_lose_target(topology);
     }
     for (size_t i = 0; i < tries; i++) {
-        syncguard_limits share = share_of(limits, tries - i);
+        syncguard_limits share = route_limits_share(limits, tries - i);
         sg_redis_topology_candidate(topology, dialer->config, first + i, &node);
-        status = connect_node(dialer, topology, &node, &share, out, err);
-        if (is_final(status, err))
+        status = route_connect_node(dialer, topology, &node, &share, out, err);
+        if (route_status_is_final(status, err))
             break;
         sg_redis_topology_begin_with(topology, first + i + 1);
     }
@@ -234,9 +241,9 @@ syncguard_status sg_redis_route_connect(const sg_redis_dialer *dialer, sg_redis_
     uint64_t generation = sg_redis_topology_generation(topology);
     syncguard_status status;
     if (dialer->config->mode == SYNCGUARD_REDIS_SENTINEL)
-        status = connect_sentinel(dialer, topology, limits, out, err);
+        status = route_connect_sentinel(dialer, topology, limits, out, err);
     else if (dialer->config->mode == SYNCGUARD_REDIS_CLUSTER)
-        status = connect_cluster(dialer, topology, limits, out, err);
+        status = route_connect_cluster(dialer, topology, limits, out, err);
     else
         status = sg_redis_connection_open(dialer, &dialer->config->seeds[0], SG_REDIS_ROLE_STORE,
                                           limits, out, err);

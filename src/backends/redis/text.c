@@ -34,7 +34,7 @@ bool sg_redis_text_reserve(sg_redis_text *text, size_t size)
     return !text->failed;
 }
 
-static bool make_room(sg_redis_text *text, size_t length)
+static bool redis_text_grow(sg_redis_text *text, size_t length)
 {
     if (text->failed)
         return false;
@@ -60,14 +60,14 @@ static bool make_room(sg_redis_text *text, size_t length)
 
 void sg_redis_text_add(sg_redis_text *text, const void *data, size_t length)
 {
-    if (!make_room(text, length))
+    if (!redis_text_grow(text, length))
         return;
     memcpy(text->data + text->length, data, length);
     text->length += length;
 }
 
 /* Digits of value at the end of buffer; returns where they begin. */
-static char *digits(uint64_t value, char *end)
+static char *redis_text_put_digits(uint64_t value, char *end)
 {
     do {
         *--end = (char)('0' + value % 10);
@@ -76,29 +76,29 @@ static char *digits(uint64_t value, char *end)
     return end;
 }
 
-static void add_head(sg_redis_text *text, char mark, size_t value)
+static void redis_text_add_head(sg_redis_text *text, char mark, size_t value)
 {
     char buffer[24];
     char *end = buffer + sizeof buffer;
     end[-1] = '\n';
     end[-2] = '\r';
-    char *start = digits(value, end - 2);
+    char *start = redis_text_put_digits(value, end - 2);
     *--start = mark;
     sg_redis_text_add(text, start, (size_t)(end - start));
 }
 
 void sg_redis_text_command(sg_redis_text *text, size_t count)
 {
-    add_head(text, '*', count);
+    redis_text_add_head(text, '*', count);
 }
 
 void sg_redis_text_arg(sg_redis_text *text, const void *data, size_t length)
 {
     char buffer[24];
     char *end = buffer + sizeof buffer;
-    char *start = digits(length, end);
+    char *start = redis_text_put_digits(length, end);
     size_t head = (size_t)(end - start);
-    if (!make_room(text, length + head + 5))
+    if (!redis_text_grow(text, length + head + 5))
         return;
     char *at = text->data + text->length;
     *at++ = '$';
@@ -122,7 +122,7 @@ void sg_redis_text_arg_int(sg_redis_text *text, int64_t value)
 {
     char buffer[24];
     char *end = buffer + sizeof buffer;
-    char *start = digits(value < 0 ? 0 - (uint64_t)value : (uint64_t)value, end);
+    char *start = redis_text_put_digits(value < 0 ? 0 - (uint64_t)value : (uint64_t)value, end);
     if (value < 0)
         *--start = '-';
     sg_redis_text_arg(text, start, (size_t)(end - start));

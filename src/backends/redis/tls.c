@@ -55,7 +55,7 @@ void sg_redis_tls_leave(void)
     atomic_fetch_sub(&inside, 1);
 }
 
-static void pause_ms(int64_t ms)
+static void tls_pause_ms(int64_t ms)
 {
     (void)syncguard_wait_until(syncguard_clock_after(syncguard_clock_ns(), ms), NULL, NULL);
 }
@@ -68,27 +68,27 @@ void sg_redis_tls_thread_ends(void)
         OPENSSL_thread_stop();
         sg_redis_tls_leave();
     } else {
-        pause_ms(CLEANUP_WAIT_MS);
+        tls_pause_ms(CLEANUP_WAIT_MS);
     }
 }
 
-static syncguard_status fail_exiting(syncguard_error *err)
+static syncguard_status tls_fail_exiting(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "redis: the process exits");
 }
 
-static void shut(void)
+static void tls_exit_handler(void)
 {
     atomic_store(&exiting, true);
     for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&inside) > 0; i++)
-        pause_ms(1);
+        tls_pause_ms(1);
 }
 
 /* OpenSSL registers its cleanup when it is initialised: handlers run in reverse order. */
-static void prepare(void)
+static void tls_library_init(void)
 {
     (void)OPENSSL_init_ssl(0, NULL);
-    (void)atexit(shut);
+    (void)atexit(tls_exit_handler);
     atomic_store(&initialised, true);
 }
 
@@ -148,7 +148,7 @@ static int bio_destroy(BIO *bio)
     return 1;
 }
 
-static BIO_METHOD *make_method(void)
+static BIO_METHOD *bio_method_create(void)
 {
     BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "syncguard");
     if (method == NULL)
@@ -163,7 +163,7 @@ static BIO_METHOD *make_method(void)
 }
 
 /* OpenSSL opens files in a blocking way: with a pipe, opening a handle would never end. */
-static syncguard_status check_file(const char *option, const char *path, syncguard_error *err)
+static syncguard_status tls_check_file(const char *option, const char *path, syncguard_error *err)
 {
     struct stat about;
     if (path == NULL)
@@ -177,17 +177,17 @@ static syncguard_status check_file(const char *option, const char *path, syncgua
     return SYNCGUARD_OK;
 }
 
-static syncguard_status check_files(const sg_redis_config *config, syncguard_error *err)
+static syncguard_status tls_check_all_files(const sg_redis_config *config, syncguard_error *err)
 {
-    syncguard_status status = check_file("tls_ca", config->tls_ca, err);
+    syncguard_status status = tls_check_file("tls_ca", config->tls_ca, err);
     if (status == SYNCGUARD_OK)
-        status = check_file("tls_cert", config->tls_cert, err);
-    return status == SYNCGUARD_OK ? check_file("tls_key", config->tls_key, err) : status;
+        status = tls_check_file("tls_cert", config->tls_cert, err);
+    return status == SYNCGUARD_OK ? tls_check_file("tls_key", config->tls_key, err) : status;
 }
 
 /* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for the answer.
  */
-static int no_password(char *buffer, int size, int writing, void *context)
+static int tls_refuse_password(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;
     (void)size;
@@ -196,10 +196,10 @@ static int no_password(char *buffer, int size, int writing, void *context)
     return -1;
 }
 
-static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *context,
-                                   syncguard_error *err)
+static syncguard_status tls_load_files(const sg_redis_config *config, SSL_CTX *context,
+                                       syncguard_error *err)
 {
-    syncguard_status status = check_files(config, err);
+    syncguard_status status = tls_check_all_files(config, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (config->tls_ca != NULL) {
@@ -210,7 +210,7 @@ static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *conte
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: no certificate store");
     }
     if (config->tls_cert != NULL) {
-        SSL_CTX_set_default_passwd_cb(context, no_password);
+        SSL_CTX_set_default_passwd_cb(context, tls_refuse_password);
         const char *key = config->tls_key != NULL ? config->tls_key : config->tls_cert;
         if (SSL_CTX_use_certificate_chain_file(context, config->tls_cert) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -230,15 +230,15 @@ syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls
     sg_redis_tls *tls = syncguard_calloc(1, sizeof *tls);
     if (tls == NULL)
         return syncguard_fail_memory(err);
-    (void)pthread_once(&prepared, prepare);
+    (void)pthread_once(&prepared, tls_library_init);
     if (!sg_redis_tls_enter()) {
         syncguard_free(tls);
-        return fail_exiting(err);
+        return tls_fail_exiting(err);
     }
     tls->server_name = config->tls_server_name;
     tls->verify = config->tls_verify;
     tls->context = SSL_CTX_new(TLS_client_method());
-    tls->method = make_method();
+    tls->method = bio_method_create();
     syncguard_status status = SYNCGUARD_OK;
     if (tls->context == NULL || tls->method == NULL) {
         status = syncguard_fail_memory(err);
@@ -248,7 +248,7 @@ syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls
     SSL_CTX_set_mode(tls->context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(tls->context, tls->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
-    status = load_files(config, tls->context, err);
+    status = tls_load_files(config, tls->context, err);
     if (status != SYNCGUARD_OK)
         goto out;
     *out = tls;
@@ -273,7 +273,7 @@ void sg_redis_tls_free(sg_redis_tls *tls)
 }
 
 /* Name or address that the certificate must carry. */
-static bool expect_peer(sg_redis_tls *tls, SSL *ssl, const char *host)
+static bool tls_session_expect_peer(sg_redis_tls *tls, SSL *ssl, const char *host)
 {
     unsigned char address[16];
     const char *name = tls->server_name != NULL ? tls->server_name : host;
@@ -284,14 +284,14 @@ static bool expect_peer(sg_redis_tls *tls, SSL *ssl, const char *host)
     return !tls->verify || SSL_set1_host(ssl, name) == 1;
 }
 
-static syncguard_status make_session(sg_redis_tls *tls, int fd, const char *host, SSL **out,
-                                     syncguard_error *err)
+static syncguard_status tls_session_create(sg_redis_tls *tls, int fd, const char *host, SSL **out,
+                                           syncguard_error *err)
 {
     SSL *ssl = SSL_new(tls->context);
     BIO *bio = BIO_new(tls->method);
     transport *t = syncguard_calloc(1, sizeof *t);
     bool memory = ssl == NULL || bio == NULL || t == NULL;
-    if (memory || !expect_peer(tls, ssl, host)) {
+    if (memory || !tls_session_expect_peer(tls, ssl, host)) {
         SSL_free(ssl);
         BIO_free(bio);
         syncguard_free(t);
@@ -313,14 +313,14 @@ syncguard_status sg_redis_tls_session(sg_redis_tls *tls, int fd, const char *hos
                                       syncguard_error *err)
 {
     if (!sg_redis_tls_enter())
-        return fail_exiting(err);
-    syncguard_status status = make_session(tls, fd, host, out, err);
+        return tls_fail_exiting(err);
+    syncguard_status status = tls_session_create(tls, fd, host, out, err);
     sg_redis_tls_leave();
     return status;
 }
 
 /* What makes the verdict on a server's certificate a better one. */
-static const char *verdict_remedy(long verdict)
+static const char *tls_verdict_remedy(long verdict)
 {
     switch (verdict) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
@@ -338,7 +338,7 @@ static const char *verdict_remedy(long verdict)
 }
 
 /* One step of the handshake. OK: done. ABSENT: *events must come first. */
-static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
+static syncguard_status tls_handshake_step(SSL *ssl, short *events, syncguard_error *err)
 {
     ERR_clear_error();
     int result = SSL_do_handshake(ssl);
@@ -354,7 +354,7 @@ static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "TLS",
                               "redis: the server's certificate is not accepted (%s)%s",
-                              X509_verify_cert_error_string(verdict), verdict_remedy(verdict));
+                              X509_verify_cert_error_string(verdict), tls_verdict_remedy(verdict));
     if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_UNEXPECTED_MESSAGE)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
                               "redis: the server answers without TLS on this port");
@@ -368,8 +368,8 @@ syncguard_status sg_redis_tls_handshake(SSL *ssl, int fd, const syncguard_limits
     for (;;) {
         struct pollfd fds = {fd, 0, 0};
         if (!sg_redis_tls_enter())
-            return fail_exiting(err);
-        syncguard_status status = step(ssl, &fds.events, err);
+            return tls_fail_exiting(err);
+        syncguard_status status = tls_handshake_step(ssl, &fds.events, err);
         sg_redis_tls_leave();
         if (status == SYNCGUARD_ABSENT)
             status = syncguard_wait_fds(&fds, 1, limits, err);

@@ -144,8 +144,8 @@ bool sg_redis_topology_redirection(const redisReply *reply, const char *peer, ch
 }
 
 /* Adds a node to the list, unless it is known or the list is full. */
-static void add_node(sg_redis_node *nodes, size_t *count, const char *host, size_t length, int port,
-                     const char *id)
+static void topology_add_node(sg_redis_node *nodes, size_t *count, const char *host, size_t length,
+                              int port, const char *id)
 {
     if (length == 0 || length >= sizeof nodes->host || *count == SG_REDIS_MAX_NODES)
         return;
@@ -160,7 +160,8 @@ static void add_node(sg_redis_node *nodes, size_t *count, const char *host, size
     nodes[(*count)++].port = port;
 }
 
-static void keep(sg_redis_topology *topology, const sg_redis_node *nodes, size_t count)
+static void topology_store_nodes(sg_redis_topology *topology, const sg_redis_node *nodes,
+                                 size_t count)
 {
     if (count == 0)
         return;
@@ -171,7 +172,8 @@ static void keep(sg_redis_topology *topology, const sg_redis_node *nodes, size_t
 }
 
 /* [host, port, id, [name, value, ...]]; peer is used for a host that is not named. */
-static void read_node(const redisReply *node, const char *peer, sg_redis_node *nodes, size_t *count)
+static void topology_read_node(const redisReply *node, const char *peer, sg_redis_node *nodes,
+                               size_t *count)
 {
     if (node->type != REDIS_REPLY_ARRAY || node->elements < 3 ||
         node->element[2]->type != REDIS_REPLY_STRING ||
@@ -196,7 +198,8 @@ static void read_node(const redisReply *node, const char *peer, sg_redis_node *n
             }
         }
     }
-    add_node(nodes, count, host, length, (int)node->element[1]->integer, node->element[2]->str);
+    topology_add_node(nodes, count, host, length, (int)node->element[1]->integer,
+                      node->element[2]->str);
 }
 
 /* Ranges of slots: [first, last, primary, replica, ...]. */
@@ -208,9 +211,9 @@ void sg_redis_topology_read_slots(sg_redis_topology *topology, const redisReply 
     for (size_t i = 0; slots->type == REDIS_REPLY_ARRAY && i < slots->elements; i++) {
         const redisReply *range = slots->element[i];
         for (size_t k = 2; range->type == REDIS_REPLY_ARRAY && k < range->elements; k++)
-            read_node(range->element[k], peer, nodes, &count);
+            topology_read_node(range->element[k], peer, nodes, &count);
     }
-    keep(topology, nodes, count);
+    topology_store_nodes(topology, nodes, count);
 }
 
 /* Names and values of each other sentinel. */
@@ -234,9 +237,9 @@ void sg_redis_topology_read_sentinels(sg_redis_topology *topology, const redisRe
                 port = 0;
         }
         if (host != NULL && id != NULL && port != 0)
-            add_node(nodes, &count, host->str, (size_t)host->len, port, id->str);
+            topology_add_node(nodes, &count, host->str, (size_t)host->len, port, id->str);
     }
-    keep(topology, nodes, count);
+    topology_store_nodes(topology, nodes, count);
 }
 
 bool sg_redis_topology_due(sg_redis_topology *topology, int64_t age_ns)

@@ -40,12 +40,12 @@ static sg_sqlite *attached;
 
 /* ---- which files they are ---- */
 
-static bool same(syncguard_fd_identity a, syncguard_fd_identity b)
+static bool identity_is_same(syncguard_fd_identity a, syncguard_fd_identity b)
 {
     return a.known && b.known && a.device == b.device && a.inode == b.inode;
 }
 
-static sg_sqlite_files files_at_paths(const sg_sqlite *sqlite)
+static sg_sqlite_files files_identify(const sg_sqlite *sqlite)
 {
     sg_sqlite_files files = {sg_sqlite_file_identify(sqlite->connection.path),
                              sg_sqlite_file_identify(sqlite->wal.path),
@@ -53,20 +53,21 @@ static sg_sqlite_files files_at_paths(const sg_sqlite *sqlite)
     return files;
 }
 
-static bool same_files(const sg_sqlite_files *a, const sg_sqlite_files *b)
+static bool files_are_same(const sg_sqlite_files *a, const sg_sqlite_files *b)
 {
-    return same(a->database, b->database) && same(a->wal, b->wal) && same(a->shm, b->shm);
+    return identity_is_same(a->database, b->database) && identity_is_same(a->wal, b->wal) &&
+           identity_is_same(a->shm, b->shm);
 }
 
 bool sg_sqlite_in_place(const sg_sqlite *sqlite)
 {
-    sg_sqlite_files now = files_at_paths(sqlite);
-    return same_files(&sqlite->files, &now);
+    sg_sqlite_files now = files_identify(sqlite);
+    return files_are_same(&sqlite->files, &now);
 }
 
 /* ---- the list of attached handles ---- */
 
-static void list_add(sg_sqlite *sqlite)
+static void attached_add(sg_sqlite *sqlite)
 {
     pthread_mutex_lock(&list_mutex);
     sqlite->next = attached;
@@ -74,7 +75,7 @@ static void list_add(sg_sqlite *sqlite)
     pthread_mutex_unlock(&list_mutex);
 }
 
-static void list_remove(const sg_sqlite *sqlite)
+static void attached_remove(const sg_sqlite *sqlite)
 {
     pthread_mutex_lock(&list_mutex);
     sg_sqlite **link = &attached;
@@ -86,11 +87,11 @@ static void list_remove(const sg_sqlite *sqlite)
 }
 
 /* Another handle has earlier files of these paths. Caller holds list_mutex. */
-static bool others_are_stale(const sg_sqlite *sqlite, const sg_sqlite_files *now)
+static bool attached_others_are_stale(const sg_sqlite *sqlite, const sg_sqlite_files *now)
 {
     for (const sg_sqlite *other = attached; other != NULL; other = other->next) {
         if (strcmp(other->connection.path, sqlite->connection.path) == 0 &&
-            !same_files(&other->files, now))
+            !files_are_same(&other->files, now))
             return true;
     }
     return false;
@@ -104,31 +105,34 @@ static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
                                "PRAGMA secure_delete=OFF;"
                                "PRAGMA journal_size_limit=16777216";
 
-static syncguard_status fail_replaced(const sg_sqlite *sqlite, const char *what,
-                                      syncguard_error *err)
+static syncguard_status attach_fail_replaced(const sg_sqlite *sqlite, const char *what,
+                                             syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
                           "%s: was %s", sqlite->connection.path, what);
 }
 
 /* Opens the file at the path without reading it. */
-static syncguard_status open_file(sg_sqlite *sqlite, syncguard_error *err)
+static syncguard_status attach_open_database(sg_sqlite *sqlite, syncguard_error *err)
 {
     const char *path = sqlite->connection.path;
     pthread_mutex_lock(&list_mutex);
     syncguard_status status = sg_sqlite_file_prepare(path, sqlite->mode, err);
-    sg_sqlite_files now = files_at_paths(sqlite);
-    if (status == SYNCGUARD_OK && others_are_stale(sqlite, &now))
-        status = fail_replaced(sqlite,
-                               "removed or replaced, and another handle of this process has not "
-                               "noticed yet",
-                               err);
+    sg_sqlite_files now = files_identify(sqlite);
+    if (status == SYNCGUARD_OK && attached_others_are_stale(sqlite, &now))
+        status =
+            attach_fail_replaced(sqlite,
+                                 "removed or replaced, and another handle of this process has not "
+                                 "noticed yet",
+                                 err);
     /* SQLite would take what the old -wal and -shm files hold for part of the new database. */
-    if (status == SYNCGUARD_OK && sqlite->old_shm >= 0 && same(now.shm, sqlite->files.shm))
-        status = fail_replaced(sqlite,
-                               "replaced, but not its -wal and -shm files; stop what uses it and "
-                               "remove those",
-                               err);
+    if (status == SYNCGUARD_OK && sqlite->old_shm >= 0 &&
+        identity_is_same(now.shm, sqlite->files.shm))
+        status =
+            attach_fail_replaced(sqlite,
+                                 "replaced, but not its -wal and -shm files; stop what uses it and "
+                                 "remove those",
+                                 err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_connect(path, &sqlite->connection.db, err);
     pthread_mutex_unlock(&list_mutex);
@@ -136,10 +140,10 @@ static syncguard_status open_file(sg_sqlite *sqlite, syncguard_error *err)
 }
 
 /* Busy if the files have been replaced meanwhile. */
-static syncguard_status note_files(sg_sqlite *sqlite)
+static syncguard_status attach_identify_files(sg_sqlite *sqlite)
 {
     int moved = 0;
-    sqlite->files = files_at_paths(sqlite);
+    sqlite->files = files_identify(sqlite);
     int code = sqlite3_file_control(sqlite->connection.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     return code == SQLITE_OK && moved == 0 && sqlite->files.database.known &&
                    sqlite->files.wal.known && sqlite->files.shm.known
@@ -148,7 +152,7 @@ static syncguard_status note_files(sg_sqlite *sqlite)
 }
 
 /* Another user of the group may just be creating the files. */
-static bool is_new_of_group(const sg_sqlite *sqlite)
+static bool attach_group_file_is_new(const sg_sqlite *sqlite)
 {
     struct stat about;
     if ((sqlite->mode & 0060) == 0 || lstat(sqlite->connection.path, &about) != 0)
@@ -158,7 +162,7 @@ static bool is_new_of_group(const sg_sqlite *sqlite)
 }
 
 /* A file that was private when SQLite opened it to write may have been opened to read only. */
-static syncguard_status check_writable(const sg_sqlite *sqlite, syncguard_error *err)
+static syncguard_status attach_check_writable(const sg_sqlite *sqlite, syncguard_error *err)
 {
     sqlite3 *db = sqlite->connection.db;
     int code = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
@@ -169,7 +173,7 @@ static syncguard_status check_writable(const sg_sqlite *sqlite, syncguard_error 
                              : sg_sqlite_fail(db, sqlite->connection.path, code, err);
 }
 
-static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *err)
+static syncguard_status attach_set_up_connection(sg_sqlite *sqlite, syncguard_error *err)
 {
     sqlite3 *db = sqlite->connection.db;
     const char *path = sqlite->connection.path;
@@ -179,9 +183,9 @@ static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *er
     int code = sqlite3_exec(db, SETTINGS, NULL, NULL, NULL);
     if (code != SQLITE_OK)
         return sg_sqlite_fail(db, path, code, err);
-    status = note_files(sqlite);
-    if (status == SYNCGUARD_OK && is_new_of_group(sqlite))
-        status = check_writable(sqlite, err);
+    status = attach_identify_files(sqlite);
+    if (status == SYNCGUARD_OK && attach_group_file_is_new(sqlite))
+        status = attach_check_writable(sqlite, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_notify_open(&sqlite->notify, err);
     if (status == SYNCGUARD_OK)
@@ -189,7 +193,7 @@ static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *er
     return status;
 }
 
-static void close_old_shm(sg_sqlite *sqlite)
+static void attach_close_old_shm(sg_sqlite *sqlite)
 {
     if (sqlite->old_shm >= 0)
         close(sqlite->old_shm);
@@ -197,16 +201,16 @@ static void close_old_shm(sg_sqlite *sqlite)
 }
 
 /* Files of a group are private for a moment after their creation: busy meanwhile. */
-static syncguard_status connect_files(sg_sqlite *sqlite, syncguard_error *err)
+static syncguard_status attach_connect(sg_sqlite *sqlite, syncguard_error *err)
 {
     syncguard_error refusal;
     syncguard_error_clear(&refusal);
-    syncguard_status status = open_file(sqlite, &refusal);
+    syncguard_status status = attach_open_database(sqlite, &refusal);
     if (status == SYNCGUARD_OK)
-        status = set_up_connection(sqlite, &refusal);
+        status = attach_set_up_connection(sqlite, &refusal);
     bool passing =
         status == SYNCGUARD_E_AUTH_FAILED || strcmp(refusal.native, "SQLITE_READONLY") == 0;
-    if (passing && is_new_of_group(sqlite))
+    if (passing && attach_group_file_is_new(sqlite))
         return SG_SQLITE_BUSY;
     if (status != SYNCGUARD_OK && err != NULL)
         *err = refusal;
@@ -216,15 +220,15 @@ static syncguard_status connect_files(sg_sqlite *sqlite, syncguard_error *err)
 static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
 {
     sg_sqlite_files before = sqlite->files;
-    syncguard_status status = connect_files(sqlite, err);
+    syncguard_status status = attach_connect(sqlite, err);
     if (status != SYNCGUARD_OK) {
         sg_sqlite_disconnect(&sqlite->connection);
         sqlite->files = before; /* by which the next attempt recognises old_shm */
         return status;
     }
     sqlite->attached = true;
-    close_old_shm(sqlite);
-    list_add(sqlite);
+    attach_close_old_shm(sqlite);
+    attached_add(sqlite);
     return SYNCGUARD_OK;
 }
 
@@ -232,7 +236,7 @@ static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
 
 /* Keeps the inode number of the -shm file in use, so that the file can be recognised after the
  * connection is closed. Closing an O_PATH descriptor drops no POSIX locks. */
-static int keep_shm(const sg_sqlite *sqlite)
+static int attach_keep_shm(const sg_sqlite *sqlite)
 {
 #ifdef O_PATH
     int fd = open(sqlite->shm_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -249,11 +253,11 @@ static int keep_shm(const sg_sqlite *sqlite)
 void sg_sqlite_detach(sg_sqlite *sqlite)
 {
     if (sqlite->attached)
-        list_remove(sqlite);
+        attached_remove(sqlite);
     sqlite->attached = false;
     sg_sqlite_disconnect(&sqlite->connection);
     sg_sqlite_wal_close(&sqlite->wal);
-    close_old_shm(sqlite);
+    attach_close_old_shm(sqlite);
 }
 
 /* Without a checkpoint: it would write to files that are not ours any more. */
@@ -261,8 +265,8 @@ static void detach_replaced(sg_sqlite *sqlite)
 {
     const char *path = sqlite->connection.path;
     sqlite->was_replaced = true;
-    bool replaced = !same(sg_sqlite_file_identify(path), sqlite->files.database);
-    int kept = replaced ? keep_shm(sqlite) : -1;
+    bool replaced = !identity_is_same(sg_sqlite_file_identify(path), sqlite->files.database);
+    int kept = replaced ? attach_keep_shm(sqlite) : -1;
     sg_sqlite_detach(sqlite);
     sqlite->old_shm = kept;
 }

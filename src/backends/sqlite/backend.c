@@ -30,31 +30,31 @@
 
 static _Atomic pid_t first_pid;
 
-static syncguard_status refuse_fork(syncguard_error *err)
+static syncguard_status sqlite_fork_refuse(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "the sqlite backend cannot be used in a process that was forked from "
                           "one that used it; open it only there, or exec first");
 }
 
-static syncguard_status claim_process(syncguard_error *err)
+static syncguard_status sqlite_process_claim(syncguard_error *err)
 {
     pid_t nobody = 0;
     pid_t self = getpid();
     if (atomic_compare_exchange_strong(&first_pid, &nobody, self) || nobody == self)
         return SYNCGUARD_OK;
-    return refuse_fork(err);
+    return sqlite_fork_refuse(err);
 }
 
-static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+static syncguard_status sqlite_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     (void)backend;
-    return refuse_fork(err);
+    return sqlite_fork_refuse(err);
 }
 
 /* ---- the op table ---- */
 
-static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
+static void sqlite_unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     sg_sqlite_notify_unwatch(&sg_sqlite_of(backend)->notify, key, key_length);
 }
@@ -64,7 +64,7 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
  * parent. Nor is any descriptor closed: the application may have closed them all
  * and opened others under the same numbers.
  */
-static void destroy(syncguard_backend *backend)
+static void sqlite_destroy(syncguard_backend *backend)
 {
     sg_sqlite *sqlite = sg_sqlite_of(backend);
     bool forked = sqlite->pid != getpid();
@@ -92,10 +92,10 @@ static const syncguard_backend_ops OPS = {
     .list_expired = sg_sqlite_list_expired,
     .undo = sg_sqlite_undo,
     .cleanup = sg_sqlite_cleanup,
-    .unwatch = unwatch,
+    .unwatch = sqlite_unwatch,
     .diagnose = sg_sqlite_diagnose,
-    .after_fork = after_fork,
-    .destroy = destroy,
+    .after_fork = sqlite_after_fork,
+    .destroy = sqlite_destroy,
 };
 
 static const syncguard_capabilities CAPABILITIES = {
@@ -111,8 +111,8 @@ static const syncguard_capabilities CAPABILITIES = {
 /* ---- opening ---- */
 
 /* Everything that destroy takes apart; *sqlite comes zeroed. On failure nothing needs undoing. */
-static syncguard_status init(sg_sqlite *sqlite, const sg_sqlite_config *config,
-                             syncguard_error *err)
+static syncguard_status sqlite_backend_init(sg_sqlite *sqlite, const sg_sqlite_config *config,
+                                            syncguard_error *err)
 {
     const char *path = sqlite->connection.path;
     sqlite->pid = getpid();
@@ -140,10 +140,10 @@ no_gate:
     return status;
 }
 
-static syncguard_status open_backend(const sg_sqlite_config *config, syncguard_backend **out,
-                                     syncguard_error *err)
+static syncguard_status sqlite_backend_open(const sg_sqlite_config *config, syncguard_backend **out,
+                                            syncguard_error *err)
 {
-    syncguard_status status = claim_process(err);
+    syncguard_status status = sqlite_process_claim(err);
     if (status == SYNCGUARD_OK && sqlite3_threadsafe() == 0)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "this SQLite library was built without thread safety");
@@ -157,7 +157,7 @@ static syncguard_status open_backend(const sg_sqlite_config *config, syncguard_b
         status = sg_sqlite_path_resolve(config->path, config->mode, sqlite->connection.path, err);
     snprintf(sqlite->shm_path, sizeof sqlite->shm_path, "%s-shm", sqlite->connection.path);
     if (status == SYNCGUARD_OK)
-        status = init(sqlite, config, err);
+        status = sqlite_backend_init(sqlite, config, err);
     if (status != SYNCGUARD_OK) {
         syncguard_free(sqlite);
         return status;
@@ -165,7 +165,7 @@ static syncguard_status open_backend(const sg_sqlite_config *config, syncguard_b
     status = sg_sqlite_attach(sqlite, err);
     /* Busy: the first operation connects, within its limits. */
     if (status != SYNCGUARD_OK && status != SG_SQLITE_BUSY) {
-        destroy(&sqlite->base);
+        sqlite_destroy(&sqlite->base);
         return status;
     }
     *out = &sqlite->base;
@@ -183,18 +183,18 @@ syncguard_status syncguard_sqlite_open(const syncguard_sqlite_options *sqlite_op
     *out = NULL;
     sg_sqlite_config config;
     syncguard_status status = sg_sqlite_config_from_options(sqlite_options, options, &config, err);
-    return status == SYNCGUARD_OK ? open_backend(&config, out, err) : status;
+    return status == SYNCGUARD_OK ? sqlite_backend_open(&config, out, err) : status;
 }
 
 /* ---- the module ---- */
 
-static syncguard_status open_url(const char *url, const syncguard_options *options,
-                                 syncguard_backend **out, syncguard_error *err)
+static syncguard_status sqlite_open_url(const char *url, const syncguard_options *options,
+                                        syncguard_backend **out, syncguard_error *err)
 {
     sg_sqlite_config config;
     *out = NULL;
     syncguard_status status = sg_sqlite_config_from_url(url, options, &config, err);
-    return status == SYNCGUARD_OK ? open_backend(&config, out, err) : status;
+    return status == SYNCGUARD_OK ? sqlite_backend_open(&config, out, err) : status;
 }
 
 static const char *const SCHEMES[] = {"sqlite", NULL};
@@ -204,7 +204,7 @@ SYNCGUARD_API const syncguard_module syncguard_module_sqlite = {
     .abi = SYNCGUARD_ABI,
     .name = "sqlite",
     .schemes = SCHEMES,
-    .open = open_url,
+    .open = sqlite_open_url,
     .setup = NULL,
 };
 

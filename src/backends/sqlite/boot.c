@@ -39,19 +39,20 @@ int64_t sg_sqlite_boot_ms(const sg_sqlite_boot *boot, int64_t now_ns)
 
 #define PROC_MAGIC 0x9fa0
 
-static syncguard_status unreadable(const char *path, const char *what, syncguard_error *err)
+static syncguard_status boot_fail_unreadable(const char *path, const char *what,
+                                             syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, sg_sqlite_errno_name(errno),
                           "%s: cannot be read, so %s is unknown", path, what);
 }
 
 /* False for a file that is mounted over one of /proc. */
-static bool is_procfs(const struct statfs *about)
+static bool boot_file_is_procfs(const struct statfs *about)
 {
     return ((unsigned long)about->f_type & 0xffffffffUL) == PROC_MAGIC;
 }
 
-static bool is_mount_point(int fd)
+static bool boot_file_is_mount_point(int fd)
 {
 #ifdef STATX_ATTR_MOUNT_ROOT
     struct statx about;
@@ -64,21 +65,21 @@ static bool is_mount_point(int fd)
 }
 
 /* Empty if the id is not the kernel's. */
-static syncguard_status read_id(char id[SG_SQLITE_BOOT_ID_SIZE], syncguard_error *err)
+static syncguard_status boot_id_read(char id[SG_SQLITE_BOOT_ID_SIZE], syncguard_error *err)
 {
     static const char source[] = "/proc/sys/kernel/random/boot_id";
     struct statfs about;
     FILE *file = fopen(source, "re");
     bool known = file != NULL && fscanf(file, "%63s", id) == 1;
-    if (known &&
-        (fstatfs(fileno(file), &about) != 0 || !is_procfs(&about) || is_mount_point(fileno(file))))
+    if (known && (fstatfs(fileno(file), &about) != 0 || !boot_file_is_procfs(&about) ||
+                  boot_file_is_mount_point(fileno(file))))
         id[0] = '\0';
     if (file != NULL)
         fclose(file);
-    return known ? SYNCGUARD_OK : unreadable(source, "the boot id", err);
+    return known ? SYNCGUARD_OK : boot_fail_unreadable(source, "the boot id", err);
 }
 
-static bool parse_number(const char *text, int64_t *out)
+static bool boot_number_parse(const char *text, int64_t *out)
 {
     char *end = NULL;
     errno = 0;
@@ -87,7 +88,7 @@ static bool parse_number(const char *text, int64_t *out)
 }
 
 /* Lines like "boottime 100000 0"; the first kernels with time namespaces wrote 7 for the name. */
-static syncguard_status read_offset(int64_t *offset_ns, syncguard_error *err)
+static syncguard_status boot_offset_read(int64_t *offset_ns, syncguard_error *err)
 {
     static const char source[] = "/proc/self/timens_offsets";
     struct statfs about;
@@ -96,49 +97,51 @@ static syncguard_status read_offset(int64_t *offset_ns, syncguard_error *err)
     int64_t nanoseconds = 0;
     bool found = false;
     FILE *file = fopen(source, "re");
-    bool readable = file != NULL && fstatfs(fileno(file), &about) == 0 && is_procfs(&about);
+    bool readable =
+        file != NULL && fstatfs(fileno(file), &about) == 0 && boot_file_is_procfs(&about);
     while (readable && !found && fscanf(file, "%23s %23s %23s", word[0], word[1], word[2]) == 3)
         found = strcmp(word[0], "boottime") == 0 || strcmp(word[0], "7") == 0;
     if (file != NULL)
         fclose(file);
-    if (!found || !parse_number(word[1], &seconds) || !parse_number(word[2], &nanoseconds))
-        return unreadable(source, "the shift of the boot clock", err);
+    if (!found || !boot_number_parse(word[1], &seconds) ||
+        !boot_number_parse(word[2], &nanoseconds))
+        return boot_fail_unreadable(source, "the shift of the boot clock", err);
     *offset_ns = seconds * 1000 * SYNCGUARD_NS_PER_MS + nanoseconds;
     return SYNCGUARD_OK;
 }
 
 /* The offsets in /proc are those of the namespace that children get, so it must be our own. By
  * name: a process that changed its user may not open the folder. */
-static syncguard_status read_clock(sg_sqlite_boot *boot, syncguard_error *err)
+static syncguard_status boot_namespace_read(sg_sqlite_boot *boot, syncguard_error *err)
 {
     static const char source[] = "/proc/self/ns";
     struct stat own;
     struct statfs about;
     if (stat("/proc/self/ns/time", &own) != 0) {
         /* A kernel without time namespaces has one boot clock. */
-        if (errno == ENOENT && statfs(source, &about) == 0 && is_procfs(&about))
+        if (errno == ENOENT && statfs(source, &about) == 0 && boot_file_is_procfs(&about))
             return SYNCGUARD_OK;
-        return unreadable(source, "the shift of the boot clock", err);
+        return boot_fail_unreadable(source, "the shift of the boot clock", err);
     }
     boot->namespace_device = own.st_dev;
     boot->namespace_inode = own.st_ino;
     struct stat children;
     if (stat("/proc/self/ns/time_for_children", &children) != 0)
-        return unreadable(source, "the shift of the boot clock", err);
+        return boot_fail_unreadable(source, "the shift of the boot clock", err);
     if (own.st_dev != children.st_dev || own.st_ino != children.st_ino)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                               "this process made a time namespace for its children, so the shift "
                               "of its own boot clock is unknown");
-    return read_offset(&boot->offset_ns, err);
+    return boot_offset_read(&boot->offset_ns, err);
 }
 
 syncguard_status sg_sqlite_boot_read(sg_sqlite_boot *boot, syncguard_error *err)
 {
     sg_sqlite_boot now;
     memset(&now, 0, sizeof now);
-    syncguard_status status = read_id(now.id, err);
+    syncguard_status status = boot_id_read(now.id, err);
     if (status == SYNCGUARD_OK)
-        status = read_clock(&now, err);
+        status = boot_namespace_read(&now, err);
     if (status == SYNCGUARD_OK) /* a half-filled one would look complete at the next check */
         *boot = now;
     return status;

@@ -36,7 +36,7 @@ static const char *const SQL[SG_SQLITE_STATEMENT_COUNT] = {
 };
 
 /* The file's mode is not at fault if nobody can write to its file system. */
-static syncguard_status fail_readonly(const char *path, syncguard_error *err)
+static syncguard_status sqlite_fail_readonly(const char *path, syncguard_error *err)
 {
     if (access(path, W_OK) != 0 && errno == EROFS)
         return sg_sqlite_fail_errno(err, EROFS, path, "cannot be written");
@@ -58,7 +58,7 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
     if (code != SQLITE_OK)
         status = sg_sqlite_fail(db, path, code, err);
     else if (sqlite3_db_readonly(db, "main") == 1)
-        status = fail_readonly(path, err);
+        status = sqlite_fail_readonly(path, err);
     if (status != SYNCGUARD_OK) {
         sqlite3_close(db);
         return status;

@@ -27,7 +27,8 @@
 /* ---- ownership and permissions ---- */
 
 /* The folder of the file, and for root all above it. *shared: others may add names to it. */
-static syncguard_status check_folders(const char *folder, bool *shared, syncguard_error *err)
+static syncguard_status database_file_check_folders(const char *folder, bool *shared,
+                                                    syncguard_error *err)
 {
     char path[SG_SQLITE_PATH_SIZE];
     struct stat about;
@@ -71,8 +72,8 @@ syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about
 static const char *const SUFFIXES[] = {"", "-wal", "-shm", "-wake", "-journal"};
 #define SUFFIX_COUNT (sizeof SUFFIXES / sizeof SUFFIXES[0])
 
-static syncguard_status check_file(const char *path, bool shared, bool there, bool database,
-                                   syncguard_error *err)
+static syncguard_status database_file_check_one(const char *path, bool shared, bool there,
+                                                bool database, syncguard_error *err)
 {
     struct stat about;
     if (lstat(path, &about) != 0)
@@ -100,7 +101,8 @@ static syncguard_status check_file(const char *path, bool shared, bool there, bo
  *
  * False if the name may still be free.
  */
-static bool take_name(const char *path, const char *suffix, char name[SG_SQLITE_BESIDE_SIZE])
+static bool database_file_claim_name(const char *path, const char *suffix,
+                                     char name[SG_SQLITE_BESIDE_SIZE])
 {
     struct stat about;
     bool removed = strcmp(suffix, "-wal") == 0 || strcmp(suffix, "-journal") == 0;
@@ -114,14 +116,14 @@ static bool take_name(const char *path, const char *suffix, char name[SG_SQLITE_
     return true;
 }
 
-static syncguard_status check_files(const char *path, bool shared, syncguard_error *err)
+static syncguard_status database_file_check_all(const char *path, bool shared, syncguard_error *err)
 {
     char name[SG_SQLITE_BESIDE_SIZE];
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < SUFFIX_COUNT && status == SYNCGUARD_OK; i++) {
         snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
-        bool there = i == 0 || (shared && take_name(path, SUFFIXES[i], name));
-        status = check_file(name, shared, there, i == 0, err);
+        bool there = i == 0 || (shared && database_file_claim_name(path, SUFFIXES[i], name));
+        status = database_file_check_one(name, shared, there, i == 0, err);
     }
     return status;
 }
@@ -145,8 +147,8 @@ syncguard_fd_identity sg_sqlite_file_identify(const char *path)
  * it for part of the new one, and processes that have the old one open may still use it. The lock
  * on the folder keeps two processes from removing each other's files.
  */
-static syncguard_status create_locked(const char *path, const char *folder, mode_t mode,
-                                      syncguard_error *err)
+static syncguard_status database_file_create_locked(const char *path, const char *folder,
+                                                    mode_t mode, syncguard_error *err)
 {
     char name[SG_SQLITE_BESIDE_SIZE];
     struct stat about;
@@ -188,14 +190,14 @@ syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguar
     return status;
 }
 
-static syncguard_status create_file(const char *path, const char *folder, mode_t mode,
-                                    syncguard_error *err)
+static syncguard_status database_file_create(const char *path, const char *folder, mode_t mode,
+                                             syncguard_error *err)
 {
     int lock = -1;
     syncguard_status status = sg_sqlite_file_lock_folder(path, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = create_locked(path, folder, mode, err);
+    status = database_file_create_locked(path, folder, mode, err);
     close(lock);
     return status;
 }
@@ -206,14 +208,14 @@ syncguard_status sg_sqlite_file_prepare(const char *path, mode_t mode, syncguard
     struct stat about;
     bool shared = false;
     sg_sqlite_path_folder(path, folder);
-    syncguard_status status = check_folders(folder, &shared, err);
+    syncguard_status status = database_file_check_folders(folder, &shared, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_file_system_refuse(folder, err);
     if (status == SYNCGUARD_OK && lstat(path, &about) != 0)
-        status = errno == ENOENT ? create_file(path, folder, mode, err)
+        status = errno == ENOENT ? database_file_create(path, folder, mode, err)
                                  : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     if (status == SYNCGUARD_OK)
-        status = check_files(path, shared, err);
+        status = database_file_check_all(path, shared, err);
     return status;
 }
 
@@ -222,8 +224,8 @@ syncguard_status sg_sqlite_file_check_again(const char *path, syncguard_error *e
     char folder[SG_SQLITE_PATH_SIZE];
     bool shared = false;
     sg_sqlite_path_folder(path, folder);
-    syncguard_status status = check_folders(folder, &shared, err);
+    syncguard_status status = database_file_check_folders(folder, &shared, err);
     if (status == SYNCGUARD_OK && shared)
-        status = check_files(path, shared, err);
+        status = database_file_check_all(path, shared, err);
     return status;
 }

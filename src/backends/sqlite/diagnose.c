@@ -23,18 +23,18 @@ typedef struct diagnosis {
 } diagnosis;
 
 /* The folder of the file; "/" for the root. */
-static void folder_name(const diagnosis *self, char out[SG_SQLITE_PATH_SIZE])
+static void sqlite_folder_name(const diagnosis *self, char out[SG_SQLITE_PATH_SIZE])
 {
     const char *path = self->sqlite->connection.path;
     size_t length = (size_t)(strrchr(path, '/') - path);
     snprintf(out, SG_SQLITE_PATH_SIZE, "%.*s", length == 0 ? 1 : (int)length, path);
 }
 
-static void report_file_system(const diagnosis *self)
+static void sqlite_diagnose_file_system(const diagnosis *self)
 {
     char folder[SG_SQLITE_PATH_SIZE], name[64];
     sg_sqlite_file_system_kind kind = SG_SQLITE_FILE_SYSTEM_LOCAL;
-    folder_name(self, folder);
+    sqlite_folder_name(self, folder);
     if (sg_sqlite_file_system_read(folder, &kind, name, sizeof name, NULL) != SYNCGUARD_OK)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "file_system", "the file system is unknown",
                          "if other machines share it, they do not see its locks",
@@ -61,19 +61,19 @@ static void report_file_system(const diagnosis *self)
 }
 
 /* The URL says that a group shares the file. */
-static bool is_shared(const diagnosis *self)
+static bool sqlite_group_shares_file(const diagnosis *self)
 {
     return (self->sqlite->mode & 0020) != 0;
 }
 
 /* Modes of the file, which are those that SQLite gives the files beside it. */
-static void report_mode(const diagnosis *self, mode_t mode)
+static void sqlite_diagnose_mode(const diagnosis *self, mode_t mode)
 {
     char text[32];
     snprintf(text, sizeof text, "%04o", (unsigned)mode);
-    if (is_shared(self) && mode == self->sqlite->mode)
+    if (sqlite_group_shares_file(self) && mode == self->sqlite->mode)
         syncguard_report_fine(&self->to, "mode", "0660, as the URL says: a group shares the locks");
-    else if (is_shared(self) && (mode & 0060) != 0060)
+    else if (sqlite_group_shares_file(self) && (mode & 0060) != 0060)
         syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
                          "the URL says mode=0660, but the file exists and the group cannot use it",
                          "chmod 0660 and chgrp the file and the -wal, -shm and -wake files");
@@ -89,28 +89,28 @@ static void report_mode(const diagnosis *self, mode_t mode)
 }
 
 /* Who may write to the folder can replace the file: then there are two sets of locks. */
-static void report_folder(const diagnosis *self)
+static void sqlite_diagnose_folder(const diagnosis *self)
 {
     char folder[SG_SQLITE_PATH_SIZE], text[64];
     struct stat about;
-    folder_name(self, folder);
+    sqlite_folder_name(self, folder);
     if (stat(folder, &about) != 0)
         return; /* report_file has found the file gone */
     mode_t mode = about.st_mode & 07777;
     bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
     snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
              foreign ? ", belongs to another user" : "");
-    if (is_shared(self) && (mode & 0002) == 0 && (mode & S_ISGID) == 0)
+    if (sqlite_group_shares_file(self) && (mode & 0002) == 0 && (mode & S_ISGID) == 0)
         syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
                          "a new file belongs to the group of the user who creates it, and others "
                          "cannot use it",
                          "chgrp the folder to the group that shares the locks, and chmod 2770");
-    else if (is_shared(self) && (mode & 0002) == 0 && (mode & S_ISVTX) != 0)
+    else if (sqlite_group_shares_file(self) && (mode & 0002) == 0 && (mode & S_ISVTX) != 0)
         syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
                          "it is sticky: with fs.protected_regular=2 only the creator of the files "
                          "can use them",
                          "chmod 2770 the folder");
-    else if (is_shared(self) && (mode & 0002) == 0)
+    else if (sqlite_group_shares_file(self) && (mode & 0002) == 0)
         syncguard_report_fine(&self->to, "folder", text);
     else if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
         syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
@@ -121,7 +121,7 @@ static void report_folder(const diagnosis *self)
 }
 
 /* SQLite writes to the files beside the database, and creates them if they are missing. */
-static void report_rights(const diagnosis *self)
+static void sqlite_diagnose_rights(const diagnosis *self)
 {
     static const char *const SUFFIXES[] = {"", "-wal", "-shm", "-wake"};
     const char *path = self->sqlite->connection.path;
@@ -150,10 +150,10 @@ static void report_rights(const diagnosis *self)
 }
 
 /* A full disk is noticed late: the files are reused, and grow seldom. */
-static void report_space(const diagnosis *self)
+static void sqlite_diagnose_space(const diagnosis *self)
 {
     char folder[SG_SQLITE_PATH_SIZE];
-    folder_name(self, folder);
+    sqlite_folder_name(self, folder);
     const char *shortage = sg_sqlite_file_system_shortage(folder);
     if (shortage != NULL)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "space", shortage,
@@ -164,29 +164,29 @@ static void report_space(const diagnosis *self)
         syncguard_report_fine(&self->to, "space", "the files can grow");
 }
 
-static void report_file(const diagnosis *self)
+static void sqlite_diagnose_file(const diagnosis *self)
 {
     struct stat about;
-    report_file_system(self);
+    sqlite_diagnose_file_system(self);
     if (stat(self->sqlite->connection.path, &about) != 0) {
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "file", "the file is gone",
                          "processes that have it open no longer exclude new ones",
                          "restart them; the next lock creates a new file");
         return;
     }
-    report_mode(self, about.st_mode & 0777);
-    report_folder(self);
-    report_rights(self);
-    report_space(self);
+    sqlite_diagnose_mode(self, about.st_mode & 0777);
+    sqlite_diagnose_folder(self);
+    sqlite_diagnose_rights(self);
+    sqlite_diagnose_space(self);
 }
 
-static syncguard_status fail_busy(const diagnosis *self, syncguard_error *err)
+static syncguard_status sqlite_diagnose_fail_busy(const diagnosis *self, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_BUSY",
                           "%s: busy, cannot be checked now", self->sqlite->connection.path);
 }
 
-static void report_clock(const diagnosis *self, const sg_sqlite_boot *boot)
+static void sqlite_diagnose_clock(const diagnosis *self, const sg_sqlite_boot *boot)
 {
     char text[160];
     if (boot->id[0] == '\0')
@@ -202,7 +202,7 @@ static void report_clock(const diagnosis *self, const sg_sqlite_boot *boot)
     }
 }
 
-static syncguard_status report_settings(const diagnosis *self, syncguard_error *err)
+static syncguard_status sqlite_diagnose_settings(const diagnosis *self, syncguard_error *err)
 {
     if (self->sqlite->durable)
         syncguard_report_fine(&self->to, "durability",
@@ -219,10 +219,10 @@ static syncguard_status report_settings(const diagnosis *self, syncguard_error *
     sg_sqlite_boot boot = self->sqlite->boot;
     sg_sqlite_leave(self->sqlite);
     if (status == SG_SQLITE_BUSY)
-        return fail_busy(self, err);
+        return sqlite_diagnose_fail_busy(self, err);
     if (status != SYNCGUARD_OK)
         return status;
-    report_clock(self, &boot);
+    sqlite_diagnose_clock(self, &boot);
     if (failed)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "disk", "the last sync failed",
                          "nothing is granted until a checkpoint succeeds",
@@ -230,7 +230,7 @@ static syncguard_status report_settings(const diagnosis *self, syncguard_error *
     return SYNCGUARD_OK;
 }
 
-static int limits_reached(void *context)
+static int sqlite_limits_are_reached(void *context)
 {
     return syncguard_limits_check(context, NULL) != SYNCGUARD_OK;
 }
@@ -244,7 +244,7 @@ static const char DAMAGED[] =
     " OR typeof(boot_set_ms) <> 'integer' OR typeof(boot_expires_ms) <> 'integer'"
     " OR abs(boot_expires_ms) > 9007199254740991";
 
-static int report_records(const diagnosis *self, sqlite3 *db)
+static int sqlite_diagnose_records(const diagnosis *self, sqlite3 *db)
 {
     char count[24] = "";
     char text[96];
@@ -257,17 +257,18 @@ static int report_records(const diagnosis *self, sqlite3 *db)
     return code;
 }
 
-static void report_damage(const diagnosis *self)
+static void sqlite_diagnose_damage(const diagnosis *self)
 {
     syncguard_report(&self->to, SYNCGUARD_BLOCK, "structure", "the database is damaged",
                      "locks and fences may be lost",
                      "stop all programs that use it, and restore the file or move it away");
 }
 
-static syncguard_status report_content(const diagnosis *self, sqlite3 *db, syncguard_error *err)
+static syncguard_status sqlite_diagnose_content(const diagnosis *self, sqlite3 *db,
+                                                syncguard_error *err)
 {
     char answer[64] = "";
-    sqlite3_progress_handler(db, 10000, limits_reached, (void *)self->limits);
+    sqlite3_progress_handler(db, 10000, sqlite_limits_are_reached, (void *)self->limits);
     int code = sg_sqlite_query(db, "PRAGMA journal_mode", answer, sizeof answer);
     if (code == SQLITE_OK) {
         if (strcmp(answer, "wal") == 0)
@@ -279,21 +280,21 @@ static syncguard_status report_content(const diagnosis *self, sqlite3 *db, syncg
         code = sg_sqlite_query(db, "PRAGMA quick_check(1)", answer, sizeof answer);
     }
     if (code == SQLITE_OK)
-        code = report_records(self, db);
+        code = sqlite_diagnose_records(self, db);
     if (code == SQLITE_INTERRUPT)
         return syncguard_limits_check(self->limits, err);
     if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {
-        report_damage(self);
+        sqlite_diagnose_damage(self);
         return SYNCGUARD_OK;
     }
     if (code != SQLITE_OK) {
         syncguard_status status = sg_sqlite_fail(db, self->sqlite->connection.path, code, err);
-        return status == SG_SQLITE_BUSY ? fail_busy(self, err) : status;
+        return status == SG_SQLITE_BUSY ? sqlite_diagnose_fail_busy(self, err) : status;
     }
     if (strcmp(answer, "ok") == 0)
         syncguard_report_fine(&self->to, "structure", "whole");
     else
-        report_damage(self);
+        sqlite_diagnose_damage(self);
     return SYNCGUARD_OK;
 }
 
@@ -304,13 +305,13 @@ syncguard_status sg_sqlite_diagnose(syncguard_backend *backend, const syncguard_
     syncguard_status status = syncguard_limits_check(limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    report_file(&self);
-    status = report_settings(&self, err);
+    sqlite_diagnose_file(&self);
+    status = sqlite_diagnose_settings(&self, err);
     sqlite3 *db = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_connect(self.sqlite->connection.path, &db, err);
     if (status == SYNCGUARD_OK)
-        status = report_content(&self, db, err);
+        status = sqlite_diagnose_content(&self, db, err);
     if (db != NULL)
         sqlite3_close(db);
     return status;

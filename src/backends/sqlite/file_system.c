@@ -86,7 +86,7 @@ static const struct {
 static const char MOUNTS[] = "/proc/self/mountinfo";
 
 /* The type of the mount of path, as mountinfo names it. */
-static bool mount_type(const char *path, char *name, size_t size)
+static bool mountinfo_find_type(const char *path, char *name, size_t size)
 {
     struct stat about;
     char wanted[48];
@@ -109,10 +109,10 @@ static bool mount_type(const char *path, char *name, size_t size)
     return found;
 }
 
-static sg_sqlite_file_system_kind fuse_kind(const char *path, char *name, size_t size)
+static sg_sqlite_file_system_kind file_system_fuse_kind(const char *path, char *name, size_t size)
 {
     snprintf(name, size, "fuse");
-    if (mount_type(path, name, size)) {
+    if (mountinfo_find_type(path, name, size)) {
         for (size_t i = 0; i < sizeof LOCAL_FUSE / sizeof LOCAL_FUSE[0]; i++) {
             if (strcmp(name, LOCAL_FUSE[i].name) == 0)
                 return LOCAL_FUSE[i].kind;
@@ -121,7 +121,7 @@ static sg_sqlite_file_system_kind fuse_kind(const char *path, char *name, size_t
     return SG_SQLITE_FILE_SYSTEM_REMOTE;
 }
 
-static unsigned long magic_of(const struct statfs *about)
+static unsigned long file_system_magic(const struct statfs *about)
 {
     return (unsigned long)about->f_type & 0xffffffffUL;
 }
@@ -132,11 +132,11 @@ syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_sys
     struct statfs about;
     if (statfs(path, &about) != 0)
         return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
-    unsigned long magic = magic_of(&about);
+    unsigned long magic = file_system_magic(&about);
     *kind = SG_SQLITE_FILE_SYSTEM_LOCAL;
     snprintf(name, size, "local (type %lx)", magic);
     if (magic == FUSE_MAGIC)
-        *kind = fuse_kind(path, name, size);
+        *kind = file_system_fuse_kind(path, name, size);
     for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++) {
         if (KNOWN[i].magic == magic) {
             *kind = KNOWN[i].kind;
@@ -152,7 +152,7 @@ syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_sys
 #define WORD_SIZE 1024
 
 /* The byte that three octal digits stand for. */
-static int escape_read(FILE *mounts)
+static int mountinfo_read_escape(FILE *mounts)
 {
     int code = 0;
     for (int i = 0; i < 3; i++) {
@@ -166,12 +166,12 @@ static int escape_read(FILE *mounts)
 
 /* Reads up to one of ends, which is returned, or EOF. Octal escapes are decoded; a word that is too
  * long becomes empty. */
-static int word_read(FILE *mounts, const char *ends, char word[WORD_SIZE])
+static int mountinfo_read_word(FILE *mounts, const char *ends, char word[WORD_SIZE])
 {
     size_t length = 0;
     int c = getc(mounts);
     for (; c != EOF && strchr(ends, c) == NULL; c = getc(mounts)) {
-        int byte = c == '\\' ? escape_read(mounts) : c;
+        int byte = c == '\\' ? mountinfo_read_escape(mounts) : c;
         if (length < WORD_SIZE)
             word[length++] = (char)byte;
     }
@@ -228,17 +228,17 @@ static bool path_is_in_layer(const char *path, char *layer)
 
 /* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". In other
  * values a colon separates nothing. */
-static int search_layers(FILE *mounts, mount_search *search)
+static int mount_search_layers(FILE *mounts, mount_search *search)
 {
     char word[WORD_SIZE];
     int end = ',';
     while (end != '\n' && end != EOF) {
-        end = word_read(mounts, "=,\n", word);
+        end = mountinfo_read_word(mounts, "=,\n", word);
         bool several = strcmp(word, "lowerdir") == 0;
         bool lower = several || strcmp(word, "lowerdir+") == 0;
         bool upper = strcmp(word, "upperdir") == 0;
         while (end == '=' || end == ':') {
-            end = word_read(mounts, several ? ":,\n" : ",\n", word);
+            end = mountinfo_read_word(mounts, several ? ":,\n" : ",\n", word);
             if (lower && search->lower_too && path_is_in_layer(search->path, word))
                 search->is_lower = true;
             if (upper && path_is_in_layer(search->path, word))
@@ -249,42 +249,42 @@ static int search_layers(FILE *mounts, mount_search *search)
 }
 
 /* A line is "ID PARENT DEVICE ROOT MOUNTPOINT OPTIONS FIELDS... - TYPE SOURCE OPTIONS". */
-static int search_line(FILE *mounts, mount_search *search)
+static int mount_search_line(FILE *mounts, mount_search *search)
 {
     char word[WORD_SIZE];
     int end = ' ';
     for (int i = 0; i < 5 && end == ' '; i++)
-        end = word_read(mounts, " \n", word);
+        end = mountinfo_read_word(mounts, " \n", word);
     if (end == ' ' && strcmp(word, search->path) == 0)
         search->is_mount_point = true;
     while (end == ' ' && strcmp(word, "-") != 0)
-        end = word_read(mounts, " \n", word);
+        end = mountinfo_read_word(mounts, " \n", word);
     if (end == ' ')
-        end = word_read(mounts, " \n", word);
+        end = mountinfo_read_word(mounts, " \n", word);
     bool overlay = strcmp(word, "overlay") == 0;
     if (end == ' ')
-        end = word_read(mounts, " \n", word);
+        end = mountinfo_read_word(mounts, " \n", word);
     if (end == ' ' && overlay)
-        end = search_layers(mounts, search);
+        end = mount_search_layers(mounts, search);
     while (end == ' ')
-        end = word_read(mounts, " \n", word);
+        end = mountinfo_read_word(mounts, " \n", word);
     return end;
 }
 
-static syncguard_status search_mounts(mount_search *search, syncguard_error *err)
+static syncguard_status mount_search_run(mount_search *search, syncguard_error *err)
 {
     FILE *mounts = fopen(MOUNTS, "re");
     if (mounts == NULL)
         return sg_sqlite_fail_errno(err, errno, MOUNTS,
                                     "cannot be read, so the mount of the file is unknown");
-    while (search_line(mounts, search) != EOF)
+    while (mount_search_line(mounts, search) != EOF)
         continue;
     fclose(mounts);
     return SYNCGUARD_OK;
 }
 
 /* Whether path is a mount point; false in *known if the kernel does not say. */
-static bool is_mount_root(const char *path, bool *known)
+static bool path_is_mount_root(const char *path, bool *known)
 {
     *known = false;
 #ifdef STATX_ATTR_MOUNT_ROOT
@@ -303,9 +303,9 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
 {
     mount_search search = {.path = path};
     bool known = false;
-    bool mounted = is_mount_root(path, &known);
+    bool mounted = path_is_mount_root(path, &known);
     if (!known) {
-        syncguard_status status = search_mounts(&search, err);
+        syncguard_status status = mount_search_run(&search, err);
         if (status != SYNCGUARD_OK)
             return status;
         mounted = search.is_mount_point;
@@ -319,18 +319,18 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
 }
 
 /* Inside an overlay the same names may be those of its layers. */
-static bool is_on_overlay(const char *folder)
+static bool overlay_contains_folder(const char *folder)
 {
     struct statfs about;
-    return statfs(folder, &about) == 0 && magic_of(&about) == OVERLAY_MAGIC;
+    return statfs(folder, &about) == 0 && file_system_magic(&about) == OVERLAY_MAGIC;
 }
 
-static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
+static syncguard_status overlay_refuse_upper(const char *folder, syncguard_error *err)
 {
     mount_search search = {.path = folder};
-    if (is_on_overlay(folder))
+    if (overlay_contains_folder(folder))
         return SYNCGUARD_OK;
-    syncguard_status status = search_mounts(&search, err);
+    syncguard_status status = mount_search_run(&search, err);
     if (status == SYNCGUARD_OK && search.is_upper)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "%s: in the upper folder of an overlay, whose users have other "
@@ -342,7 +342,7 @@ static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
 bool sg_sqlite_file_system_is_lower(const char *folder)
 {
     mount_search search = {.path = folder, .lower_too = true};
-    return !is_on_overlay(folder) && search_mounts(&search, NULL) == SYNCGUARD_OK &&
+    return !overlay_contains_folder(folder) && mount_search_run(&search, NULL) == SYNCGUARD_OK &&
            search.is_lower;
 }
 
@@ -368,7 +368,7 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
     return SYNCGUARD_OK;
 }
 
-static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
+static syncguard_status overlay_refuse_upper(const char *folder, syncguard_error *err)
 {
     (void)folder;
     (void)err;
@@ -392,7 +392,7 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
         status =
             syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                            "%s: on a file system that other machines may share (%s)", folder, name);
-    return status == SYNCGUARD_OK ? refuse_upper(folder, err) : status;
+    return status == SYNCGUARD_OK ? overlay_refuse_upper(folder, err) : status;
 }
 
 /* ---- space ---- */
@@ -402,7 +402,7 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
 #define GROWTH_BYTES (64 * 1024)
 #define SMALL_SHARE 8
 
-static const char *shortage_of(int error, const struct statvfs *about)
+static const char *file_system_shortage_text(int error, const struct statvfs *about)
 {
     if (error == EDQUOT)
         return "the quota of this user is used up";
@@ -414,7 +414,7 @@ static const char *shortage_of(int error, const struct statvfs *about)
 #ifdef O_TMPFILE
 
 /* 0 or an errno. */
-static int grow(int fd, off_t length)
+static int file_system_grow_file(int fd, off_t length)
 {
     static const char zeros[4096];
     int error = posix_fallocate(fd, 0, length);
@@ -438,15 +438,15 @@ const char *sg_sqlite_file_system_shortage(const char *folder)
     uint64_t length = share > 0 && share < GROWTH_BYTES ? share : GROWTH_BYTES;
 #ifdef O_TMPFILE
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    int error = fd < 0 ? errno : grow(fd, (off_t)length);
+    int error = fd < 0 ? errno : file_system_grow_file(fd, (off_t)length);
     if (fd >= 0)
         close(fd);
     if (error != EOPNOTSUPP && error != EISDIR)
-        return shortage_of(error, &about);
+        return file_system_shortage_text(error, &about);
 #endif
     /* No file without a name here: what the file system says must do. */
     bool enough = (uint64_t)about.f_bavail * about.f_frsize >= length &&
                   (about.f_files == 0 || about.f_favail > 0);
     error = enough ? 0 : ENOSPC;
-    return shortage_of(error, &about);
+    return file_system_shortage_text(error, &about);
 }

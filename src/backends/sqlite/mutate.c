@@ -29,8 +29,8 @@ typedef struct acquire_context {
 } acquire_context;
 
 /* 0 if there is none yet. */
-static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_context *context,
-                                     int64_t *current, syncguard_error *err)
+static syncguard_status sqlite_counter_read(sg_sqlite *sqlite, const acquire_context *context,
+                                            int64_t *current, syncguard_error *err)
 {
     sg_sqlite_connection *connection = &sqlite->connection;
     sqlite3_stmt *statement = NULL;
@@ -51,8 +51,8 @@ static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_context *c
     return status;
 }
 
-static syncguard_status write_counter(sg_sqlite *sqlite, const acquire_context *context,
-                                      syncguard_error *err)
+static syncguard_status sqlite_counter_write(sg_sqlite *sqlite, const acquire_context *context,
+                                             syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
     syncguard_status status =
@@ -64,8 +64,8 @@ static syncguard_status write_counter(sg_sqlite *sqlite, const acquire_context *
     return sg_sqlite_finish(&sqlite->connection, statement, err);
 }
 
-static syncguard_status write_lock(sg_sqlite *sqlite, const syncguard_acquire_op *op,
-                                   const char *fence, int64_t wall_ms, syncguard_error *err)
+static syncguard_status sqlite_lock_write(sg_sqlite *sqlite, const syncguard_acquire_op *op,
+                                          const char *fence, int64_t wall_ms, syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
     int64_t now_ms = sg_sqlite_boot_ms(&sqlite->boot, op->first_sent_ns);
@@ -86,8 +86,8 @@ static syncguard_status write_lock(sg_sqlite *sqlite, const syncguard_acquire_op
 }
 
 /* A commit that failed is rolled back; the outcome is unknown only if the file cannot be read. */
-static syncguard_status commit_grant(sg_sqlite *sqlite, syncguard_acquire_op *op,
-                                     syncguard_error *err)
+static syncguard_status sqlite_grant_commit(sg_sqlite *sqlite, syncguard_acquire_op *op,
+                                            syncguard_error *err)
 {
     sg_sqlite_record record;
     syncguard_status status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
@@ -104,15 +104,15 @@ static syncguard_status commit_grant(sg_sqlite *sqlite, syncguard_acquire_op *op
 
 /* read_ns: when the key was found free. The stored expiry counts from then, so the lease may too.
  */
-static syncguard_status grant(sg_sqlite *sqlite, acquire_context *context, int64_t read_ns,
-                              syncguard_error *err)
+static syncguard_status sqlite_lock_grant(sg_sqlite *sqlite, acquire_context *context,
+                                          int64_t read_ns, syncguard_error *err)
 {
     syncguard_acquire_op *op = context->op;
     char fence[SYNCGUARD_FENCE_SIZE];
     int64_t current = 0;
     int64_t wall_ms = syncguard_wall_ms();
     op->first_sent_ns = read_ns;
-    syncguard_status status = read_counter(sqlite, context, &current, err);
+    syncguard_status status = sqlite_counter_read(sqlite, context, &current, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_next(current, &op->fence, err);
     if (status == SYNCGUARD_OK)
@@ -120,17 +120,18 @@ static syncguard_status grant(sg_sqlite *sqlite, acquire_context *context, int64
     if (status == SYNCGUARD_OK)
         status = syncguard_expiry(wall_ms, op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
-        status = write_counter(sqlite, context, err);
+        status = sqlite_counter_write(sqlite, context, err);
     if (status == SYNCGUARD_OK)
-        status = write_lock(sqlite, op, fence, wall_ms, err);
+        status = sqlite_lock_write(sqlite, op, fence, wall_ms, err);
     if (status == SYNCGUARD_OK)
-        status = commit_grant(sqlite, op, err);
+        status = sqlite_grant_commit(sqlite, op, err);
     return status;
 }
 
 /* The same request again: its grant is what the record says. */
-static syncguard_status grant_again(const sg_sqlite *sqlite, syncguard_acquire_op *op,
-                                    const sg_sqlite_record *record, syncguard_error *err)
+static syncguard_status sqlite_grant_from_record(const sg_sqlite *sqlite, syncguard_acquire_op *op,
+                                                 const sg_sqlite_record *record,
+                                                 syncguard_error *err)
 {
     if (!syncguard_fence_parse(record->stored.fence, &op->fence) || !record->dated) {
         op->may_have_been_granted = true; /* it is ours, but there is nothing to return */
@@ -140,8 +141,8 @@ static syncguard_status grant_again(const sg_sqlite *sqlite, syncguard_acquire_o
     return SYNCGUARD_OK;
 }
 
-static syncguard_status attempt_acquire(sg_sqlite *sqlite, void *argument, bool immediate,
-                                        syncguard_error *err)
+static syncguard_status sqlite_acquire_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                               syncguard_error *err)
 {
     acquire_context *context = argument;
     syncguard_acquire_op *op = context->op;
@@ -157,9 +158,9 @@ static syncguard_status attempt_acquire(sg_sqlite *sqlite, void *argument, bool 
     if (status != SYNCGUARD_OK)
         return status;
     if (!record.live)
-        return grant(sqlite, context, record.read_ns, err);
+        return sqlite_lock_grant(sqlite, context, record.read_ns, err);
     if (strcmp(record.stored.lock_id, op->lock_id) == 0)
-        return grant_again(sqlite, op, &record, err);
+        return sqlite_grant_from_record(sqlite, op, &record, err);
     op->remaining_ms = record.remaining_ms;
     return SYNCGUARD_LOCKED;
 }
@@ -175,14 +176,14 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
                                                    &context.counter_length, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = sg_sqlite_request(sqlite, &op->limits, attempt_acquire, &context, err);
+    status = sg_sqlite_request(sqlite, &op->limits, sqlite_acquire_attempt, &context, err);
     /* Watching needs a thread, so only an attempt that finds the key held watches it, and decides
      * again. */
     if (status == SYNCGUARD_LOCKED && op->watch) {
         bool added = false;
         bool watched = sg_sqlite_notify_watch(&sqlite->notify, op->key, op->key_length, &added);
         if (added)
-            status = sg_sqlite_request(sqlite, &op->limits, attempt_acquire, &context, err);
+            status = sg_sqlite_request(sqlite, &op->limits, sqlite_acquire_attempt, &context, err);
         op->armed_ms = watched ? SYNCGUARD_ARMED_MS : 0;
     }
     if (status == SYNCGUARD_OK && sqlite->durable) {
@@ -203,7 +204,8 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
 
 /* ---- release, undo ---- */
 
-static syncguard_status delete_lock(sg_sqlite *sqlite, const char *lock_id, syncguard_error *err)
+static syncguard_status sqlite_lock_delete(sg_sqlite *sqlite, const char *lock_id,
+                                           syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
     syncguard_status status =
@@ -217,8 +219,8 @@ static syncguard_status delete_lock(sg_sqlite *sqlite, const char *lock_id, sync
     return status;
 }
 
-static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool immediate,
-                                        syncguard_error *err)
+static syncguard_status sqlite_release_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                               syncguard_error *err)
 {
     syncguard_release_op *op = argument;
     sg_sqlite_record record;
@@ -229,7 +231,7 @@ static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool 
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_record_owned(&record, op->lock_id, &op->reason);
     if (status == SYNCGUARD_OK)
-        status = delete_lock(sqlite, record.stored.lock_id, err);
+        status = sqlite_lock_delete(sqlite, record.stored.lock_id, err);
     if (status == SYNCGUARD_OK) {
         memcpy(op->key, record.stored.key, record.key_length + 1);
         op->key_length = record.key_length;
@@ -241,7 +243,7 @@ static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool 
 syncguard_status sg_sqlite_release(syncguard_backend *backend, syncguard_release_op *op,
                                    syncguard_error *err)
 {
-    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_release, op, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_release_attempt, op, err);
 }
 
 /* No request is in flight in a store that answers at once: a grant that is not there now never
@@ -292,8 +294,8 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
     return sg_sqlite_finish(&sqlite->connection, statement, err);
 }
 
-static syncguard_status attempt_extend(sg_sqlite *sqlite, void *argument, bool immediate,
-                                       syncguard_error *err)
+static syncguard_status sqlite_extend_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                              syncguard_error *err)
 {
     int slot = SG_SQLITE_NO_SLOT;
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, immediate, err);
@@ -309,13 +311,13 @@ static syncguard_status attempt_extend(sg_sqlite *sqlite, void *argument, bool i
 syncguard_status sg_sqlite_extend(syncguard_backend *backend, syncguard_extend_op *op,
                                   syncguard_error *err)
 {
-    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_extend, op, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_extend_attempt, op, err);
 }
 
 /* ---- cleanup ---- */
 
-static syncguard_status attempt_cleanup(sg_sqlite *sqlite, void *argument, bool immediate,
-                                        syncguard_error *err)
+static syncguard_status sqlite_cleanup_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                               syncguard_error *err)
 {
     const syncguard_cleanup_op *op = argument;
     sg_sqlite_record record;
@@ -329,11 +331,12 @@ static syncguard_status attempt_cleanup(sg_sqlite *sqlite, void *argument, bool 
         record.stored.expires_at_ms != op->expires_at_ms ||
         record.remaining_ms >= -SYNCGUARD_CLEANUP_GUARD_MS)
         return SYNCGUARD_ABSENT;
-    return delete_lock(sqlite, op->lock_id, err);
+    return sqlite_lock_delete(sqlite, op->lock_id, err);
 }
 
 syncguard_status sg_sqlite_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                    syncguard_error *err)
 {
-    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_cleanup, (void *)op, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_cleanup_attempt, (void *)op,
+                             err);
 }

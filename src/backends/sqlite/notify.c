@@ -51,7 +51,7 @@ int sg_sqlite_notify_slot(const char *key, size_t length)
 }
 
 /* Differs between handles. */
-static uint64_t first_value(void)
+static uint64_t sqlite_notify_first_value(void)
 {
     uint64_t value = 0;
     if (!syncguard_random_bytes(&value, sizeof value))
@@ -62,7 +62,7 @@ static uint64_t first_value(void)
 /* ---- the file ---- */
 
 /* Creates it with the mode and, if we may, the group of the database: all its users need access. */
-static int create_file(const sg_sqlite_notify *notify, int flags)
+static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
 {
     struct stat about;
     int fd = open(notify->path, flags | O_CREAT | O_EXCL, 0600);
@@ -75,7 +75,7 @@ static int create_file(const sg_sqlite_notify *notify, int flags)
 }
 
 /* Allocates the slots: a release must always be able to write its own. */
-static int allocate(int fd)
+static int sqlite_notify_allocate_slots(int fd)
 {
 #ifdef __linux__
     if (fallocate(fd, 0, 0, SG_SQLITE_SLOTS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
@@ -86,14 +86,15 @@ static int allocate(int fd)
     return 0;
 }
 
-static syncguard_status open_file(const sg_sqlite_notify *notify, int *out, syncguard_error *err)
+static syncguard_status sqlite_notify_open_file(const sg_sqlite_notify *notify, int *out,
+                                                syncguard_error *err)
 {
     const char *path = notify->path;
     int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat about;
     int fd = open(path, flags);
     if (fd < 0 && errno == ENOENT) {
-        fd = create_file(notify, flags);
+        fd = sqlite_notify_create_file(notify, flags);
         if (fd < 0 && errno == EEXIST)
             fd = open(path, flags);
     }
@@ -107,7 +108,7 @@ static syncguard_status open_file(const sg_sqlite_notify *notify, int *out, sync
         return status;
     }
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
-    int error = status == SYNCGUARD_OK ? allocate(fd) : 0;
+    int error = status == SYNCGUARD_OK ? sqlite_notify_allocate_slots(fd) : 0;
     if (error != 0)
         status = sg_sqlite_fail_errno(err, error, path, "there is no room for it");
     if (status != SYNCGUARD_OK)
@@ -118,7 +119,7 @@ static syncguard_status open_file(const sg_sqlite_notify *notify, int *out, sync
 }
 
 /* Slots beyond the end of the file read as 0. */
-static bool read_slots(int fd, size_t first, size_t count, uint64_t *out)
+static bool sqlite_notify_read_slots(int fd, size_t first, size_t count, uint64_t *out)
 {
     memset(out, 0, count * sizeof *out);
     return pread(fd, out, count * sizeof *out, (off_t)(first * sizeof *out)) >= 0;
@@ -129,7 +130,8 @@ static bool read_slots(int fd, size_t first, size_t count, uint64_t *out)
 #ifdef __linux__
 
 /* Marks the keys whose slots differ from what was seen. Caller holds the mutex. */
-static void mark_changed(sg_sqlite_notify *notify, const uint64_t values[SG_SQLITE_SLOTS])
+static void sqlite_watched_mark_changed(sg_sqlite_notify *notify,
+                                        const uint64_t values[SG_SQLITE_SLOTS])
 {
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next) {
@@ -140,8 +142,8 @@ static void mark_changed(sg_sqlite_notify *notify, const uint64_t values[SG_SQLI
 }
 
 /* Takes one marked key from the buckets from *bucket on. */
-static bool next_changed(sg_sqlite_notify *notify, size_t *bucket, char key[SYNCGUARD_KEY_SIZE],
-                         size_t *length)
+static bool sqlite_watched_take_changed(sg_sqlite_notify *notify, size_t *bucket,
+                                        char key[SYNCGUARD_KEY_SIZE], size_t *length)
 {
     sg_sqlite_watched *watched = NULL;
     pthread_mutex_lock(&notify->mutex);
@@ -162,12 +164,12 @@ static bool next_changed(sg_sqlite_notify *notify, size_t *bucket, char key[SYNC
     return watched != NULL;
 }
 
-static void report_changed(sg_sqlite_notify *notify)
+static void sqlite_watched_report_changed(sg_sqlite_notify *notify)
 {
     char key[SYNCGUARD_KEY_SIZE];
     size_t length = 0;
     size_t bucket = 0;
-    while (next_changed(notify, &bucket, key, &length))
+    while (sqlite_watched_take_changed(notify, &bucket, key, &length))
         syncguard_backend_key_changed(notify->backend, key, length);
 }
 
@@ -175,7 +177,7 @@ static void report_changed(sg_sqlite_notify *notify)
 #define FILE_EVENTS (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
 
 /* True if a file may no longer be the one at its path. */
-static bool read_events(int fd)
+static bool sqlite_notify_read_events(int fd)
 {
     union {
         struct inotify_event event;
@@ -194,7 +196,7 @@ static bool read_events(int fd)
     return changed;
 }
 
-static void *watch_thread(void *argument)
+static void *sqlite_notify_run(void *argument)
 {
     sg_sqlite_notify *notify = argument;
     syncguard_limits forever = {SYNCGUARD_NO_DEADLINE, NULL};
@@ -206,13 +208,13 @@ static void *watch_thread(void *argument)
             return NULL;
         /* Something else than POLLIN: the program has closed the descriptor. */
         bool failed = status != SYNCGUARD_OK || fds[0].revents != POLLIN;
-        bool files_changed = !failed && read_events(notify->inotify_fd);
+        bool files_changed = !failed && sqlite_notify_read_events(notify->inotify_fd);
         pthread_mutex_lock(&notify->mutex);
         notify->failed = notify->failed || failed;
-        if (read_slots(notify->fd, 0, SG_SQLITE_SLOTS, values))
-            mark_changed(notify, values);
+        if (sqlite_notify_read_slots(notify->fd, 0, SG_SQLITE_SLOTS, values))
+            sqlite_watched_mark_changed(notify, values);
         pthread_mutex_unlock(&notify->mutex);
-        report_changed(notify);
+        sqlite_watched_report_changed(notify);
         if (failed || files_changed) {
             /* The next attempt checks the files, or learns that it must poll. */
             atomic_store(&notify->files_changed, true);
@@ -224,21 +226,21 @@ static void *watch_thread(void *argument)
 }
 
 /* Watches of earlier files stay; what happens to those costs a needless attempt. */
-static bool watch_files(const sg_sqlite_notify *notify)
+static bool sqlite_notify_watch_files(const sg_sqlite_notify *notify)
 {
     return inotify_add_watch(notify->inotify_fd, notify->path, IN_MODIFY | FILE_EVENTS) >= 0 &&
            inotify_add_watch(notify->inotify_fd, notify->database, FILE_EVENTS) >= 0;
 }
 
 /* Starts the thread with the first waiter. Caller holds the mutex. */
-static bool start(sg_sqlite_notify *notify)
+static bool sqlite_notify_start(sg_sqlite_notify *notify)
 {
     if (notify->started)
         return !notify->failed;
     notify->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (notify->inotify_fd < 0 || syncguard_parker_open(&notify->stop, NULL) != SYNCGUARD_OK ||
-        !watch_files(notify) ||
-        syncguard_thread_start(&notify->thread, watch_thread, notify) != 0) {
+        !sqlite_notify_watch_files(notify) ||
+        syncguard_thread_start(&notify->thread, sqlite_notify_run, notify) != 0) {
         if (notify->inotify_fd >= 0)
             close(notify->inotify_fd);
         notify->inotify_fd = -1;
@@ -251,13 +253,13 @@ static bool start(sg_sqlite_notify *notify)
 
 #else
 
-static bool watch_files(const sg_sqlite_notify *notify)
+static bool sqlite_notify_watch_files(const sg_sqlite_notify *notify)
 {
     (void)notify;
     return false;
 }
 
-static bool start(sg_sqlite_notify *notify)
+static bool sqlite_notify_start(sg_sqlite_notify *notify)
 {
     (void)notify;
     return false;
@@ -268,7 +270,7 @@ static bool start(sg_sqlite_notify *notify)
 /* ---- opening and reopening ---- */
 
 /* Caller holds the mutex. */
-static void replace_file(sg_sqlite_notify *notify, int fd)
+static void sqlite_notify_replace_file(sg_sqlite_notify *notify, int fd)
 {
     if (notify->fd >= 0)
         close(notify->fd);
@@ -276,23 +278,24 @@ static void replace_file(sg_sqlite_notify *notify, int fd)
     if (!notify->started || notify->failed)
         return;
     /* Watched before it is read: a write in between is both seen and reported. */
-    notify->failed = !watch_files(notify);
+    notify->failed = !sqlite_notify_watch_files(notify);
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next)
-            notify->failed = !read_slots(fd, key->slot, 1, &key->seen) || notify->failed;
+            notify->failed =
+                !sqlite_notify_read_slots(fd, key->slot, 1, &key->seen) || notify->failed;
     }
 }
 
 syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error *err)
 {
     int fd = -1;
-    syncguard_status status = open_file(notify, &fd, err);
+    syncguard_status status = sqlite_notify_open_file(notify, &fd, err);
     if (status != SYNCGUARD_OK)
         return status;
     pthread_mutex_lock(&notify->mutex);
     if (notify->next_value == 0)
-        notify->next_value = first_value();
-    replace_file(notify, fd);
+        notify->next_value = sqlite_notify_first_value();
+    sqlite_notify_replace_file(notify, fd);
     pthread_mutex_unlock(&notify->mutex);
     /* What was written to the old file after its replacement is unknown. */
     syncguard_backend_notifications_lost(notify->backend);
@@ -309,8 +312,8 @@ bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
 
 /* ---- watching ---- */
 
-static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, const char *key,
-                                        size_t length)
+static sg_sqlite_watched **sqlite_watched_find(sg_sqlite_notify *notify, size_t slot,
+                                               const char *key, size_t length)
 {
     sg_sqlite_watched **link = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
     while (*link != NULL && ((*link)->length != length || memcmp((*link)->key, key, length) != 0))
@@ -319,11 +322,13 @@ static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, c
 }
 
 /* Caller holds the mutex. */
-static bool add_watched(sg_sqlite_notify *notify, size_t slot, const char *key, size_t length)
+static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t slot, const char *key,
+                               size_t length)
 {
     sg_sqlite_watched **bucket = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
     uint64_t seen;
-    if (notify->fd < 0 || !start(notify) || !read_slots(notify->fd, slot, 1, &seen))
+    if (notify->fd < 0 || !sqlite_notify_start(notify) ||
+        !sqlite_notify_read_slots(notify->fd, slot, 1, &seen))
         return false;
     sg_sqlite_watched *watched = syncguard_calloc(1, offsetof(sg_sqlite_watched, key) + length);
     if (watched == NULL)
@@ -342,8 +347,8 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
     size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
     pthread_mutex_lock(&notify->mutex);
     /* Watched already: any release since is or will be reported, so this attempt counts. */
-    bool before = *find_watched(notify, slot, key, length) != NULL;
-    *added = !before && add_watched(notify, slot, key, length);
+    bool before = *sqlite_watched_find(notify, slot, key, length) != NULL;
+    *added = !before && sqlite_watched_add(notify, slot, key, length);
     bool armed = (before || *added) && !notify->failed;
     pthread_mutex_unlock(&notify->mutex);
     return armed;
@@ -353,7 +358,7 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 {
     pthread_mutex_lock(&notify->mutex);
     size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
-    sg_sqlite_watched **link = find_watched(notify, slot, key, length);
+    sg_sqlite_watched **link = sqlite_watched_find(notify, slot, key, length);
     sg_sqlite_watched *watched = *link;
     if (watched != NULL)
         *link = watched->next;
@@ -364,7 +369,7 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 /* ---- publishing ---- */
 
 /* Writes a new value to the slot and returns it; 0: it failed. Caller holds the mutex. */
-static uint64_t write_slot(sg_sqlite_notify *notify, size_t slot)
+static uint64_t sqlite_notify_write_slot(sg_sqlite_notify *notify, size_t slot)
 {
     uint64_t value = notify->next_value++;
     ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value));
@@ -380,8 +385,8 @@ void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t 
 {
     size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
     pthread_mutex_lock(&notify->mutex);
-    sg_sqlite_watched *watched = *find_watched(notify, slot, key, length);
-    uint64_t value = write_slot(notify, slot);
+    sg_sqlite_watched *watched = *sqlite_watched_find(notify, slot, key, length);
+    uint64_t value = sqlite_notify_write_slot(notify, slot);
     if (value != 0 && watched != NULL)
         watched->seen = value;
     pthread_mutex_unlock(&notify->mutex);
@@ -390,7 +395,7 @@ void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t 
 void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot)
 {
     pthread_mutex_lock(&notify->mutex);
-    (void)write_slot(notify, (size_t)slot);
+    (void)sqlite_notify_write_slot(notify, (size_t)slot);
     pthread_mutex_unlock(&notify->mutex);
 }
 

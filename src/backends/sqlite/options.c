@@ -13,7 +13,8 @@
 #define MODE_GROUP 0660
 
 /* "./" keeps ":memory:" and "file:" from having a meaning of their own to SQLite. */
-static syncguard_status set_path(const char *path, sg_sqlite_config *out, syncguard_error *err)
+static syncguard_status sqlite_options_set_path(const char *path, sg_sqlite_config *out,
+                                                syncguard_error *err)
 {
     if (path == NULL || path[0] == '\0')
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -54,10 +55,11 @@ syncguard_status sg_sqlite_config_from_options(const syncguard_sqlite_options *g
         status = syncguard_options_read(common, &out->common, err);
     out->durable = own.durability == SYNCGUARD_SQLITE_FULL;
     out->mode = own.mode == MODE_GROUP ? MODE_GROUP : MODE_OWNER;
-    return status == SYNCGUARD_OK ? set_path(own.path, out, err) : status;
+    return status == SYNCGUARD_OK ? sqlite_options_set_path(own.path, out, err) : status;
 }
 
-static syncguard_status read_url(syncguard_url *url, sg_sqlite_config *out, syncguard_error *err)
+static syncguard_status sqlite_options_read_url(syncguard_url *url, sg_sqlite_config *out,
+                                                syncguard_error *err)
 {
     static const char *const words[] = {"full", "normal", NULL};
     static const char *const modes[] = {"0600", "0660", NULL};
@@ -74,7 +76,7 @@ static syncguard_status read_url(syncguard_url *url, sg_sqlite_config *out, sync
         status = syncguard_url_done(url, err);
     out->durable = index == 0;
     out->mode = mode == 0 ? MODE_OWNER : MODE_GROUP;
-    return status == SYNCGUARD_OK ? set_path(url->path, out, err) : status;
+    return status == SYNCGUARD_OK ? sqlite_options_set_path(url->path, out, err) : status;
 }
 
 syncguard_status sg_sqlite_config_from_url(const char *text, const syncguard_options *common,
@@ -85,7 +87,7 @@ syncguard_status sg_sqlite_config_from_url(const char *text, const syncguard_opt
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
     if (status == SYNCGUARD_OK)
-        status = read_url(url, out, err);
+        status = sqlite_options_read_url(url, out, err);
     syncguard_url_free(url);
     return status;
 }

@@ -72,8 +72,8 @@ syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct 
 }
 
 /* A user without root's rights trusts the owners of the folders on the way, but not everybody. */
-static syncguard_status check_link(const char *path, const struct stat *link,
-                                   const struct stat *folder, syncguard_error *err)
+static syncguard_status path_check_link(const char *path, const struct stat *link,
+                                        const struct stat *folder, syncguard_error *err)
 {
     bool foreign = link->st_uid != 0 && link->st_uid != geteuid();
     if (foreign && (geteuid() == 0 || (folder->st_mode & 0002) != 0))
@@ -91,13 +91,13 @@ typedef struct path_walk {
     bool missing; /* the end of the path does not exist */
 } path_walk;
 
-static syncguard_status fail_too_long(const char *path, syncguard_error *err)
+static syncguard_status path_fail_too_long(const char *path, syncguard_error *err)
 {
     return sg_sqlite_fail_errno(err, ENAMETOOLONG, path, "cannot be inspected");
 }
 
 /* Puts the next component of rest into name. */
-static bool walk_next(path_walk *walk, char name[PATH_MAX])
+static bool path_walk_next(path_walk *walk, char name[PATH_MAX])
 {
     walk->at += strspn(walk->rest + walk->at, "/");
     size_t length = strcspn(walk->rest + walk->at, "/");
@@ -107,7 +107,7 @@ static bool walk_next(path_walk *walk, char name[PATH_MAX])
     return length > 0;
 }
 
-static syncguard_status walk_link(path_walk *walk, const char *path, syncguard_error *err)
+static syncguard_status path_walk_link(path_walk *walk, const char *path, syncguard_error *err)
 {
     char target[PATH_MAX];
     char rest[PATH_MAX];
@@ -118,7 +118,7 @@ static syncguard_status walk_link(path_walk *walk, const char *path, syncguard_e
     memcpy(rest, walk->rest, sizeof rest);
     int needed = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, rest + walk->at);
     if (needed < 0 || (size_t)needed >= sizeof walk->rest)
-        return fail_too_long(path, err);
+        return path_fail_too_long(path, err);
     walk->at = 0;
     if (target[0] == '/')
         walk->done[0] = '\0';
@@ -126,28 +126,28 @@ static syncguard_status walk_link(path_walk *walk, const char *path, syncguard_e
 }
 
 /* Goes to name in the folder done. */
-static syncguard_status walk_enter(path_walk *walk, const char *name, const struct stat *folder,
-                                   syncguard_error *err)
+static syncguard_status path_walk_enter(path_walk *walk, const char *name,
+                                        const struct stat *folder, syncguard_error *err)
 {
     char path[PATH_MAX];
     struct stat about;
     int length = snprintf(path, sizeof path, "%s/%s", walk->done, name);
     if (length < 0 || (size_t)length >= sizeof path)
-        return fail_too_long(walk->done, err);
+        return path_fail_too_long(walk->done, err);
     if (lstat(path, &about) != 0) {
         walk->missing = errno == ENOENT;
         return walk->missing ? SYNCGUARD_OK
                              : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     }
     if (S_ISLNK(about.st_mode)) {
-        syncguard_status status = check_link(path, &about, folder, err);
-        return status == SYNCGUARD_OK ? walk_link(walk, path, err) : status;
+        syncguard_status status = path_check_link(path, &about, folder, err);
+        return status == SYNCGUARD_OK ? path_walk_link(walk, path, err) : status;
     }
     memcpy(walk->done, path, (size_t)length + 1);
     return SYNCGUARD_OK;
 }
 
-static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_error *err)
+static syncguard_status path_walk_step(path_walk *walk, const char *name, syncguard_error *err)
 {
     struct stat folder;
     const char *done = walk->done[0] == '\0' ? "/" : walk->done;
@@ -164,14 +164,14 @@ static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_e
             *last = '\0';
         return SYNCGUARD_OK;
     }
-    return walk_enter(walk, name, &folder, err);
+    return path_walk_enter(walk, name, &folder, err);
 }
 
 /* A link of /proc to the root of another process reads as "/", which would be our own root; and
  * the working folder may have been entered through such a link: even if it is the same folder, what
  * is mounted in it may differ. */
-static syncguard_status refuse_other_root(const char *given, const char *resolved,
-                                          syncguard_error *err)
+static syncguard_status path_refuse_other_root(const char *given, const char *resolved,
+                                               syncguard_error *err)
 {
     struct stat there;
     struct stat here;
@@ -187,8 +187,8 @@ static syncguard_status refuse_other_root(const char *given, const char *resolve
 }
 
 /* The path without links; *exists is false if its end is missing. */
-static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool *exists,
-                                     syncguard_error *err)
+static syncguard_status path_follow_links(const char *given, char out[PATH_MAX], bool *exists,
+                                          syncguard_error *err)
 {
     path_walk walk = {.links = 0};
     char name[PATH_MAX];
@@ -197,14 +197,15 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
         return sg_sqlite_fail_errno(err, errno, ".", "cannot be inspected");
     int length = snprintf(walk.rest, sizeof walk.rest, "%s/%s", here, given);
     if (length < 0 || (size_t)length >= sizeof walk.rest)
-        return fail_too_long(given, err);
-    syncguard_status status = here[0] != '\0' ? refuse_other_root(".", here, err) : SYNCGUARD_OK;
-    while (status == SYNCGUARD_OK && !walk.missing && walk_next(&walk, name))
-        status = walk_step(&walk, name, err);
+        return path_fail_too_long(given, err);
+    syncguard_status status =
+        here[0] != '\0' ? path_refuse_other_root(".", here, err) : SYNCGUARD_OK;
+    while (status == SYNCGUARD_OK && !walk.missing && path_walk_next(&walk, name))
+        status = path_walk_step(&walk, name, err);
     *exists = status == SYNCGUARD_OK && !walk.missing;
     (void)snprintf(out, PATH_MAX, "%s", walk.done[0] == '\0' ? "/" : walk.done);
     if (*exists && (walk.links > 0 || given[0] != '/'))
-        status = refuse_other_root(given, out, err);
+        status = path_refuse_other_root(given, out, err);
     return status;
 }
 
@@ -215,7 +216,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
 
 /* Whoever may write to the parent can put another folder of ours in the place of the new one, so
  * that we would open that one to a group. */
-static bool is_fresh(int fd)
+static bool path_folder_is_fresh(int fd)
 {
     struct stat about;
     return fstat(fd, &about) == 0 && about.st_uid == geteuid() &&
@@ -224,14 +225,14 @@ static bool is_fresh(int fd)
 
 /* Creates the last folder of the path for a file of this mode, whatever the umask; its parent must
  * exist. In the folder of a group, files belong to the group of the folder. */
-static syncguard_status create_folder(const char *folder, mode_t mode, syncguard_error *err)
+static syncguard_status path_create_folder(const char *folder, mode_t mode, syncguard_error *err)
 {
     mode_t wanted = (mode & 0060) != 0 ? 02770 : 0700;
     char parent[SG_SQLITE_PATH_SIZE];
     char whole[PATH_MAX];
     bool exists = false;
     sg_sqlite_path_folder(folder, parent);
-    syncguard_status status = follow_links(parent, whole, &exists, err);
+    syncguard_status status = path_follow_links(parent, whole, &exists, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (!exists)
@@ -244,7 +245,7 @@ static syncguard_status create_folder(const char *folder, mode_t mode, syncguard
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && is_fresh(fd))
+    if (fd >= 0 && path_folder_is_fresh(fd))
         (void)fchmod(fd, wanted);
     if (fd >= 0)
         close(fd);
@@ -253,20 +254,20 @@ static syncguard_status create_folder(const char *folder, mode_t mode, syncguard
 }
 
 /* The folder of given without links, created if it is missing. */
-static syncguard_status resolve_folder(const char *given, mode_t mode, char whole[PATH_MAX],
-                                       syncguard_error *err)
+static syncguard_status path_resolve_folder(const char *given, mode_t mode, char whole[PATH_MAX],
+                                            syncguard_error *err)
 {
     char folder[SG_SQLITE_PATH_SIZE];
     bool exists = false;
     sg_sqlite_path_folder(given, folder);
-    syncguard_status status = follow_links(folder, whole, &exists, err);
+    syncguard_status status = path_follow_links(folder, whole, &exists, err);
     if (status != SYNCGUARD_OK || exists)
         return status;
     if (strchr(folder, '/') == NULL) /* the working folder, removed meanwhile */
         return sg_sqlite_fail_errno(err, ENOENT, folder, "cannot be inspected");
-    status = create_folder(folder, mode, err);
+    status = path_create_folder(folder, mode, err);
     if (status == SYNCGUARD_OK)
-        status = follow_links(folder, whole, &exists, err);
+        status = path_follow_links(folder, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists)
         status = sg_sqlite_fail_errno(err, ENOENT, folder, "cannot be inspected");
     return status;
@@ -278,9 +279,9 @@ syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
     char whole[PATH_MAX];
     const char *name = ""; /* what follows the resolved part */
     bool exists = false;
-    syncguard_status status = follow_links(given, whole, &exists, err);
+    syncguard_status status = path_follow_links(given, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists) {
-        status = resolve_folder(given, mode, whole, err);
+        status = path_resolve_folder(given, mode, whole, err);
         name = strrchr(given, '/');
         if (strcmp(whole, "/") == 0)
             whole[0] = '\0';

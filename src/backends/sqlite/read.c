@@ -12,8 +12,8 @@
 /* Rows that one step of a listing reads before it passes them on. */
 #define PAGE_ROWS 64
 
-static syncguard_status attempt_is_locked(sg_sqlite *sqlite, void *argument, bool immediate,
-                                          syncguard_error *err)
+static syncguard_status sqlite_is_locked_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                                 syncguard_error *err)
 {
     syncguard_is_locked_op *op = argument;
     sg_sqlite_record record;
@@ -35,11 +35,11 @@ static syncguard_status attempt_is_locked(sg_sqlite *sqlite, void *argument, boo
 syncguard_status sg_sqlite_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
                                      syncguard_error *err)
 {
-    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_is_locked, op, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_is_locked_attempt, op, err);
 }
 
-static syncguard_status attempt_lookup(sg_sqlite *sqlite, void *argument, bool immediate,
-                                       syncguard_error *err)
+static syncguard_status sqlite_lookup_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                              syncguard_error *err)
 {
     syncguard_lookup_op *op = argument;
     bool by_key = op->key != NULL;
@@ -61,7 +61,7 @@ static syncguard_status attempt_lookup(sg_sqlite *sqlite, void *argument, bool i
 syncguard_status sg_sqlite_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
                                   syncguard_error *err)
 {
-    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_lookup, op, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_lookup_attempt, op, err);
 }
 
 /* ---- list ---- */
@@ -77,8 +77,8 @@ typedef struct page {
     syncguard_record records[PAGE_ROWS];
 } page;
 
-static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool immediate,
-                                     syncguard_error *err)
+static syncguard_status sqlite_page_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                            syncguard_error *err)
 {
     page *work = argument;
     char after[SYNCGUARD_KEY_SIZE];
@@ -119,9 +119,9 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
     return SYNCGUARD_OK;
 }
 
-static syncguard_status list(syncguard_backend *backend, bool expired,
-                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
-                             syncguard_error *err)
+static syncguard_status sqlite_list_locks(syncguard_backend *backend, bool expired,
+                                          const syncguard_limits *limits, syncguard_record_fn fn,
+                                          void *context, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     int64_t span_ns = syncguard_limits_left_ns(limits);
@@ -132,7 +132,7 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
     work->expired = expired;
     while (more && status == SYNCGUARD_OK) {
         syncguard_limits own = syncguard_limits_from_now(limits, span_ns);
-        status = sg_sqlite_request(sg_sqlite_of(backend), &own, attempt_page, work, err);
+        status = sg_sqlite_request(sg_sqlite_of(backend), &own, sqlite_page_attempt, work, err);
         if (status == SYNCGUARD_OK)
             status = syncguard_limits_check(&own, err);
         for (size_t i = 0; status == SYNCGUARD_OK && more && i < work->count; i++)
@@ -150,11 +150,11 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
 syncguard_status sg_sqlite_list(syncguard_backend *backend, const syncguard_limits *limits,
                                 syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list(backend, false, limits, fn, context, err);
+    return sqlite_list_locks(backend, false, limits, fn, context, err);
 }
 
 syncguard_status sg_sqlite_list_expired(syncguard_backend *backend, const syncguard_limits *limits,
                                         syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    return list(backend, true, limits, fn, context, err);
+    return sqlite_list_locks(backend, true, limits, fn, context, err);
 }

@@ -14,7 +14,7 @@ enum { KEY, LOCK_ID, OWNER, FENCE, EXPIRES_AT, ACQUIRED_AT, BOOT_ID, BOOT_SET, B
 /* Integers beyond this are not times that we wrote. */
 #define LARGEST_TIME_MS INT64_C(9007199254740991)
 
-static bool read_time(sqlite3_stmt *statement, int column, int64_t *out)
+static bool sqlite_column_read_time(sqlite3_stmt *statement, int column, int64_t *out)
 {
     *out = 0;
     if (sqlite3_column_type(statement, column) != SQLITE_INTEGER)
@@ -24,7 +24,8 @@ static bool read_time(sqlite3_stmt *statement, int column, int64_t *out)
 }
 
 /* A text of at most size - 1 bytes; false, and an empty text, if the column holds none. */
-static bool read_text(sqlite3_stmt *statement, int column, char *out, size_t size, size_t *length)
+static bool sqlite_column_read_text(sqlite3_stmt *statement, int column, char *out, size_t size,
+                                    size_t *length)
 {
     out[0] = '\0';
     *length = 0;
@@ -49,17 +50,17 @@ static bool read_text(sqlite3_stmt *statement, int column, char *out, size_t siz
  * later is of an earlier boot. What remains counts until it expires: a lock of an
  * earlier boot may so be held for its TTL once more, but a live one is never freed.
  */
-static bool read_remaining(const sg_sqlite_boot *boot, sqlite3_stmt *statement,
-                           sg_sqlite_record *record)
+static bool sqlite_record_read_remaining(const sg_sqlite_boot *boot, sqlite3_stmt *statement,
+                                         sg_sqlite_record *record)
 {
     char id[SG_SQLITE_BOOT_ID_SIZE];
     size_t length = 0;
     int64_t now_ms = sg_sqlite_boot_ms(boot, record->read_ns);
     int64_t set_ms = 0;
     int64_t expires_ms = 0;
-    if (!read_text(statement, BOOT_ID, id, sizeof id, &length) ||
-        !read_time(statement, BOOT_SET, &set_ms) ||
-        !read_time(statement, BOOT_EXPIRES, &expires_ms))
+    if (!sqlite_column_read_text(statement, BOOT_ID, id, sizeof id, &length) ||
+        !sqlite_column_read_time(statement, BOOT_SET, &set_ms) ||
+        !sqlite_column_read_time(statement, BOOT_EXPIRES, &expires_ms))
         return false;
     bool unknown = length == 0 || boot->id[0] == '\0';
     record->of_this_boot = unknown ? now_ms >= set_ms : strcmp(id, boot->id) == 0;
@@ -74,7 +75,7 @@ static bool read_remaining(const sg_sqlite_boot *boot, sqlite3_stmt *statement,
 
 /* The time of day that leaves of the lease what the boot clock leaves, so that steps of the wall
  * clock since the expiry was written do not count. Of an earlier boot only the wall clock tells. */
-static int64_t now_of_record(const sg_sqlite_record *record)
+static int64_t sqlite_record_now(const sg_sqlite_record *record)
 {
     if (!record->of_this_boot)
         return syncguard_wall_ms();
@@ -89,18 +90,20 @@ bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
                            sg_sqlite_record *record)
 {
     syncguard_record *stored = &record->stored;
-    bool keyed = read_text(statement, KEY, stored->key, sizeof stored->key, &record->key_length);
-    if (!read_remaining(&sqlite->boot, statement, record))
+    bool keyed = sqlite_column_read_text(statement, KEY, stored->key, sizeof stored->key,
+                                         &record->key_length);
+    if (!sqlite_record_read_remaining(&sqlite->boot, statement, record))
         return false;
     record->found = true;
     record->live = record->remaining_ms > 0;
-    record->dated = read_time(statement, EXPIRES_AT, &stored->expires_at_ms);
-    (void)read_time(statement, ACQUIRED_AT, &stored->acquired_at_ms);
-    stored->now_ms = now_of_record(record);
+    record->dated = sqlite_column_read_time(statement, EXPIRES_AT, &stored->expires_at_ms);
+    (void)sqlite_column_read_time(statement, ACQUIRED_AT, &stored->acquired_at_ms);
+    stored->now_ms = sqlite_record_now(record);
     size_t length = 0;
-    (void)read_text(statement, OWNER, stored->owner, sizeof stored->owner, &length);
-    (void)read_text(statement, LOCK_ID, stored->lock_id, sizeof stored->lock_id, &length);
-    (void)read_text(statement, FENCE, stored->fence, sizeof stored->fence, &length);
+    (void)sqlite_column_read_text(statement, OWNER, stored->owner, sizeof stored->owner, &length);
+    (void)sqlite_column_read_text(statement, LOCK_ID, stored->lock_id, sizeof stored->lock_id,
+                                  &length);
+    (void)sqlite_column_read_text(statement, FENCE, stored->fence, sizeof stored->fence, &length);
     record->whole = keyed && record->dated && syncguard_fence_valid(stored->fence) &&
                     syncguard_lock_id_valid(stored->lock_id);
     return true;

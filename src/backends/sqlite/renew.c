@@ -10,14 +10,14 @@ typedef struct batch {
 } batch;
 
 /* A record that cannot be read fails its own item only, which is then tried singly. */
-static bool fails_alone(const sg_sqlite *sqlite, syncguard_status status)
+static bool sqlite_renew_fails_alone(const sg_sqlite *sqlite, syncguard_status status)
 {
     return (status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_INVALID_ARGUMENT) &&
            sqlite3_get_autocommit(sqlite->connection.db) == 0;
 }
 
-static syncguard_status attempt_batch(sg_sqlite *sqlite, void *argument, bool immediate,
-                                      syncguard_error *err)
+static syncguard_status sqlite_renew_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
+                                             syncguard_error *err)
 {
     batch *work = argument;
     int slots[SYNCGUARD_BATCH_MAX];
@@ -26,7 +26,8 @@ static syncguard_status attempt_batch(sg_sqlite *sqlite, void *argument, bool im
     for (size_t i = 0; i < work->count && status == SYNCGUARD_OK; i++) {
         syncguard_status one = sg_sqlite_extend_row(sqlite, &work->items[i], &slots[i], err);
         work->items[i].status = one;
-        if (one != SYNCGUARD_OK && one != SYNCGUARD_ABSENT && !fails_alone(sqlite, one))
+        if (one != SYNCGUARD_OK && one != SYNCGUARD_ABSENT &&
+            !sqlite_renew_fails_alone(sqlite, one))
             status = one;
     }
     if (status == SYNCGUARD_OK)
@@ -43,5 +44,5 @@ syncguard_status sg_sqlite_extend_many(syncguard_backend *backend, syncguard_ext
                                        syncguard_error *err)
 {
     batch work = {items, count};
-    return sg_sqlite_request(sg_sqlite_of(backend), limits, attempt_batch, &work, err);
+    return sg_sqlite_request(sg_sqlite_of(backend), limits, sqlite_renew_attempt, &work, err);
 }

@@ -8,9 +8,9 @@
 #define LONGEST_PAUSE_NS (2 * SYNCGUARD_NS_PER_MS)
 
 /* *truncated: the WAL was emptied because the disk is full; that is worth one more attempt. */
-static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limits *limits,
-                                        sg_sqlite_attempt attempt, void *op, bool immediate,
-                                        bool *truncated, syncguard_error *err)
+static syncguard_status sqlite_request_attempt(sg_sqlite *sqlite, const syncguard_limits *limits,
+                                               sg_sqlite_attempt attempt, void *op, bool immediate,
+                                               bool *truncated, syncguard_error *err)
 {
     sg_sqlite_connection *connection = &sqlite->connection;
     syncguard_status status = syncguard_gate_enter(&sqlite->gate, limits, err);
@@ -41,7 +41,7 @@ syncguard_status sg_sqlite_request(sg_sqlite *sqlite, const syncguard_limits *li
     bool truncated = false;
     for (;;) {
         syncguard_status status =
-            attempt_in_gate(sqlite, limits, attempt, op, immediate, &truncated, err);
+            sqlite_request_attempt(sqlite, limits, attempt, op, immediate, &truncated, err);
         if (status != SG_SQLITE_BUSY)
             return status;
         immediate = !immediate;

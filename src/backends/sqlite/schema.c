@@ -56,23 +56,24 @@ static const char UPGRADE[] =
 
 typedef enum file_kind { FILE_EMPTY, FILE_OURS, FILE_OURS_NOT_WAL } file_kind;
 
-static uint32_t big_endian(const unsigned char *bytes)
+static uint32_t sqlite_header_number(const unsigned char *bytes)
 {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static syncguard_status fail_foreign(const char *path, syncguard_error *err)
+static syncguard_status sqlite_schema_fail_foreign(const char *path, syncguard_error *err)
 {
     return sg_sqlite_fail(NULL, path, SQLITE_NOTADB, err);
 }
 
 /* Numbers at 60 and 68: user_version, application_id; 18: 2 in WAL mode. */
-static syncguard_status check_header(const unsigned char *header, const char *path, file_kind *kind,
-                                     syncguard_error *err)
+static syncguard_status sqlite_header_check(const unsigned char *header, const char *path,
+                                            file_kind *kind, syncguard_error *err)
 {
-    if (memcmp(header, "SQLite format 3", 16) != 0 || big_endian(header + 68) != APPLICATION_ID)
-        return fail_foreign(path, err);
-    uint32_t layout = big_endian(header + 60);
+    if (memcmp(header, "SQLite format 3", 16) != 0 ||
+        sqlite_header_number(header + 68) != APPLICATION_ID)
+        return sqlite_schema_fail_foreign(path, err);
+    uint32_t layout = sqlite_header_number(header + 60);
     if (layout != LAYOUT && layout != LAYOUT - 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "%s: has layout %u, this library knows %d", path, (unsigned)layout,
@@ -81,8 +82,8 @@ static syncguard_status check_header(const unsigned char *header, const char *pa
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *kind,
-                                    syncguard_error *err)
+static syncguard_status sqlite_header_read(sqlite3 *db, const char *path, file_kind *kind,
+                                           syncguard_error *err)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
@@ -98,7 +99,7 @@ static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *ki
     unsigned char header[SG_SQLITE_HEADER_BYTES];
     if (code == SQLITE_OK)
         code = file->pMethods->xRead(file, header, SG_SQLITE_HEADER_BYTES, 0);
-    return code == SQLITE_OK ? check_header(header, path, kind, err)
+    return code == SQLITE_OK ? sqlite_header_check(header, path, kind, err)
                              : sg_sqlite_fail(db, path, code, err);
 }
 
@@ -112,7 +113,7 @@ static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *ki
 
 /* Creates the tables, or upgrades them, unless another process was faster. Leaves the transaction
  * open on failure. */
-static syncguard_status create_tables(sqlite3 *db, const char *path, syncguard_error *err)
+static syncguard_status sqlite_tables_create(sqlite3 *db, const char *path, syncguard_error *err)
 {
     char layout[16] = "";
     const char *sql = "ROLLBACK"; /* another process was faster */
@@ -120,7 +121,7 @@ static syncguard_status create_tables(sqlite3 *db, const char *path, syncguard_e
     if (code == SQLITE_OK)
         code = sg_sqlite_query(db, CLASSIFY, layout, sizeof layout);
     if (strcmp(layout, "foreign") == 0)
-        return fail_foreign(path, err);
+        return sqlite_schema_fail_foreign(path, err);
     if (strcmp(layout, "empty") == 0)
         sql = SCHEMA;
     else if (strcmp(layout, "1") == 0)
@@ -131,7 +132,8 @@ static syncguard_status create_tables(sqlite3 *db, const char *path, syncguard_e
 }
 
 /* Needs the file alone for a moment, so it is busy while others create or read it. */
-static syncguard_status switch_to_wal(sqlite3 *db, const char *path, syncguard_error *err)
+static syncguard_status sqlite_schema_switch_to_wal(sqlite3 *db, const char *path,
+                                                    syncguard_error *err)
 {
     char mode[16];
     int code = sg_sqlite_query(db, "PRAGMA journal_mode=WAL", mode, sizeof mode);
@@ -141,7 +143,7 @@ static syncguard_status switch_to_wal(sqlite3 *db, const char *path, syncguard_e
 }
 
 /* A statement can be prepared only if its tables and columns exist. */
-static int check_tables(sqlite3 *db)
+static int sqlite_tables_check(sqlite3 *db)
 {
     sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(db,
@@ -154,40 +156,42 @@ static int check_tables(sqlite3 *db)
     return code;
 }
 
-static syncguard_status set_up(sqlite3 *db, const char *path, file_kind kind, syncguard_error *err)
+static syncguard_status sqlite_schema_set_up(sqlite3 *db, const char *path, file_kind kind,
+                                             syncguard_error *err)
 {
-    int code = kind == FILE_EMPTY ? SQLITE_ERROR : check_tables(db);
+    int code = kind == FILE_EMPTY ? SQLITE_ERROR : sqlite_tables_check(db);
     if (code == SQLITE_ERROR) {
         /* Empty, of the layout before, or its creation was interrupted and has just been rolled
          * back. */
-        syncguard_status status = create_tables(db, path, err);
+        syncguard_status status = sqlite_tables_create(db, path, err);
         if (status == SYNCGUARD_OK)
             status = sg_sqlite_file_check_again(path, err);
         if (status != SYNCGUARD_OK)
             return status;
         if (kind == FILE_EMPTY)
             kind = FILE_OURS_NOT_WAL;
-        code = check_tables(db);
+        code = sqlite_tables_check(db);
         if (code == SQLITE_ERROR)
-            return fail_foreign(path, err);
+            return sqlite_schema_fail_foreign(path, err);
     }
     if (code != SQLITE_OK)
         return sg_sqlite_fail(db, path, code, err);
-    return kind == FILE_OURS ? SYNCGUARD_OK : switch_to_wal(db, path, err);
+    return kind == FILE_OURS ? SYNCGUARD_OK : sqlite_schema_switch_to_wal(db, path, err);
 }
 
 /* The switch to WAL needs the file alone, so processes that create it take turns: many at once
  * would keep each other from it. */
-static syncguard_status set_up_alone(sqlite3 *db, const char *path, syncguard_error *err)
+static syncguard_status sqlite_schema_set_up_alone(sqlite3 *db, const char *path,
+                                                   syncguard_error *err)
 {
     file_kind kind = FILE_EMPTY;
     int lock = -1;
     syncguard_status status = sg_sqlite_file_lock_folder(path, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = read_header(db, path, &kind, err); /* another process may have been faster */
+    status = sqlite_header_read(db, path, &kind, err); /* another process may have been faster */
     if (status == SYNCGUARD_OK)
-        status = set_up(db, path, kind, err);
+        status = sqlite_schema_set_up(db, path, kind, err);
     close(lock);
     return status;
 }
@@ -195,9 +199,10 @@ static syncguard_status set_up_alone(sqlite3 *db, const char *path, syncguard_er
 syncguard_status sg_sqlite_schema_open(sqlite3 *db, const char *path, syncguard_error *err)
 {
     file_kind kind = FILE_EMPTY;
-    syncguard_status status = read_header(db, path, &kind, err);
+    syncguard_status status = sqlite_header_read(db, path, &kind, err);
     if (status == SYNCGUARD_OK)
-        status = kind == FILE_OURS ? set_up(db, path, kind, err) : set_up_alone(db, path, err);
+        status = kind == FILE_OURS ? sqlite_schema_set_up(db, path, kind, err)
+                                   : sqlite_schema_set_up_alone(db, path, err);
     if (sqlite3_get_autocommit(db) == 0)
         (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     return status;

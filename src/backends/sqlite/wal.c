@@ -52,7 +52,7 @@ void sg_sqlite_wal_destroy(sg_sqlite_wal *wal)
     pthread_mutex_destroy(&wal->mutex);
 }
 
-static int note_frames(void *context, sqlite3 *db, const char *name, int frames)
+static int wal_note_commit(void *context, sqlite3 *db, const char *name, int frames)
 {
     (void)db;
     (void)name;
@@ -62,7 +62,7 @@ static int note_frames(void *context, sqlite3 *db, const char *name, int frames)
     return SQLITE_OK;
 }
 
-static void set_limits(sg_sqlite_wal *wal)
+static void wal_set_limits(sg_sqlite_wal *wal)
 {
     struct statvfs about;
     wal->checkpoint_frames = CHECKPOINT_FRAMES;
@@ -93,9 +93,9 @@ syncguard_status sg_sqlite_wal_open(sg_sqlite_wal *wal, sqlite3 *db, bool durabl
     pthread_mutex_lock(&wal->mutex);
     wal->fd = fd;
     pthread_mutex_unlock(&wal->mutex);
-    set_limits(wal);
+    wal_set_limits(wal);
     /* Also ends SQLite's own checkpoints. */
-    sqlite3_wal_hook(db, note_frames, wal);
+    sqlite3_wal_hook(db, wal_note_commit, wal);
     return SYNCGUARD_OK;
 }
 
@@ -118,7 +118,7 @@ void sg_sqlite_wal_close(sg_sqlite_wal *wal)
 /* ---- syncs ---- */
 
 /* One sync for all threads that wait. Caller holds the mutex, which is left meanwhile. */
-static void sync_for_all(sg_sqlite_wal *wal)
+static void wal_sync_for_all(sg_sqlite_wal *wal)
 {
     uint64_t number = ++wal->started;
     int fd = wal->fd;
@@ -148,7 +148,7 @@ syncguard_status sg_sqlite_wal_sync(sg_sqlite_wal *wal, unsigned failures_before
         if (wal->syncing)
             pthread_cond_wait(&wal->done, &wal->mutex);
         else
-            sync_for_all(wal);
+            wal_sync_for_all(wal);
     }
     bool failed = atomic_load(&wal->failures) != failures_before;
     int error = wal->error;
@@ -182,7 +182,7 @@ syncguard_status sg_sqlite_wal_recover(sg_sqlite_wal *wal, sqlite3 *db, unsigned
 /* ---- checkpoints ---- */
 
 /* Waits for a short time only: other users of the file are within transactions of microseconds. */
-static int pause_while_busy(void *context, int tries)
+static int wal_pause_while_busy(void *context, int tries)
 {
     syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
     (void)context;
@@ -190,9 +190,9 @@ static int pause_while_busy(void *context, int tries)
            syncguard_wait_until(syncguard_clock_ns() + BUSY_PAUSE_NS, &none, NULL) == SYNCGUARD_OK;
 }
 
-static int checkpoint(sqlite3 *db, int mode, int *copied)
+static int wal_checkpoint_run(sqlite3 *db, int mode, int *copied)
 {
-    sqlite3_busy_handler(db, pause_while_busy, NULL);
+    sqlite3_busy_handler(db, wal_pause_while_busy, NULL);
     int code = sqlite3_wal_checkpoint_v2(db, NULL, mode, NULL, copied);
     sqlite3_busy_handler(db, NULL, NULL);
     return code;
@@ -200,7 +200,7 @@ static int checkpoint(sqlite3 *db, int mode, int *copied)
 
 int sg_sqlite_wal_truncate(sg_sqlite_wal *wal, sqlite3 *db)
 {
-    int code = checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, NULL);
+    int code = wal_checkpoint_run(db, SQLITE_CHECKPOINT_TRUNCATE, NULL);
     if (code == SQLITE_OK) {
         wal->frames = 0;
         wal->copied = 0;
@@ -229,6 +229,7 @@ void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db)
     if (wal->frames - wal->copied < wal->checkpoint_frames)
         return;
     int copied = -1;
-    (void)checkpoint(db, restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, &copied);
+    (void)wal_checkpoint_run(db, restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE,
+                             &copied);
     wal->copied = copied > 0 ? copied : wal->frames;
 }
