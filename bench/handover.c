@@ -45,7 +45,7 @@ typedef struct meeting {
     int gone; /* processes that have taken all their turns */
 } meeting;
 
-/* One acquire, for note_wait. */
+/* One acquire, for meeting_note_wait. */
 typedef struct asking {
     meeting *shared;
     turn *mine;

@@ -112,7 +112,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     fflush(stdout);
 }
 
-/* ---- reading back what print_json wrote ---- */
+/* ---- reading back what figure_print_json wrote ---- */
 
 /* What stands after "name":, or "" if there is no such field. */
 static const char *figure_find_field(const char *line, const char *name)

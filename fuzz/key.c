@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char hash[SYNCGUARD_HASH_SIZE];
     size_t length = 0;
     syncguard_error err;
-    if (syncguard_key_normalise(text, key, &length, &err) == SYNCGUARD_OK) {
+    if (syncguard_key_normalize(text, key, &length, &err) == SYNCGUARD_OK) {
         FUZZ_CHECK(length == strlen(key) && length >= 1 && length <= SYNCGUARD_MAX_KEY_BYTES);
         FUZZ_CHECK(syncguard_hash_n(key, length, hash));
         check_names(key, prefix);

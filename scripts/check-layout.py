@@ -6,7 +6,8 @@
 
 No include cycle and no call cycle between the files of a folder; short functions, and short headers
 (the public ones and those of bench too); names with the prefix of their backend; the same job in
-the same file in every backend.
+the same file in every backend. In the whole tree: names of static functions that stand once and
+have more than one word; section rules on one line; no gaps inside functions.
 """
 
 import argparse
@@ -16,14 +17,15 @@ import sys
 import tempfile
 
 FOLDERS = ["src/core", "src/util", "src/cli"]  # and every folder under src/backends
+TREES = ["src", "include", "tests", "bench", "fuzz", "examples"]
 HEADER_FOLDERS = ["include", "include/syncguard", "include/syncguard/sys", "bench"]
 MAX_HEADER, MAX_FUNCTION = 150, 60
 PREFIXES = {"redis": "redis", "postgres": "pg", "firestore": "firestore", "sqlite": "sqlite",
             "memory": "memory"}
 
-# Where the function of a slot of the op table is defined. A static function of backend.c may pass
+# Where the function of an operation of the op table is defined. A static function of backend.c may pass
 # the call on.
-SLOTS = {
+OPERATIONS = {
     "acquire": ["mutate.c"], "release": ["mutate.c"], "extend": ["mutate.c"], "undo": ["mutate.c"],
     "cleanup": ["mutate.c"], "extend_many": ["renew.c"], "undo_many": ["mutate.c", "renew.c"],
     "is_locked": ["read.c"], "lookup": ["read.c"], "list": ["read.c"], "unwatch": ["notify.c"],
@@ -36,6 +38,7 @@ RENAMED = {"module.c": "backend.c", "open.c": "backend.c", "memory.c": "backend.
            "locks.c": "mutate.c", "reads.c": "read.c", "examine.c": "diagnose.c"}
 
 TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+STATIC = re.compile(r'^static\s[^;{}()=]*?(?:\w+\([^()]*\) )?\b(\w+)\s*\(', re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -185,21 +188,64 @@ class Checker:
                 if source.name != "backend.c":
                     self.find(source.path, line_of(source.code, table.start()),
                               "the op table belongs into backend.c")
-                for slot in re.finditer(r"\.(\w+)\s*=\s*(\w+)", table.group(1)):
-                    self.check_slot(slot.group(1), slot.group(2), defined)
+                for entry in re.finditer(r"\.(\w+)\s*=\s*(\w+)", table.group(1)):
+                    self.check_operation(entry.group(1), entry.group(2), defined)
 
-    def check_slot(self, slot, function, defined):
+    def check_operation(self, operation, function, defined):
         source = defined.get(function)
-        allowed = SLOTS.get(slot)
+        allowed = OPERATIONS.get(operation)
         if source is None or allowed is None or source.name in allowed:
             return
         line, static = next((line, static) for name, line, _, static in source.functions
                             if name == function)
         if not (static and source.name == "backend.c"):
             self.find(source.path, line,
-                      f"{function} is the slot {slot}: it belongs into {' or '.join(allowed)}")
+                      f"{function} is the operation {operation}: it belongs into {' or '.join(allowed)}")
+
+    def check_static_names(self, sources):
+        """A stack trace or a grep must lead to one place."""
+        found = {}
+        for source in sources:
+            code = re.sub(r"__attribute__\s*\(\(.*?\)\)\)?", "", source.code)
+            for match in STATIC.finditer(code):
+                found.setdefault(match.group(1), {}).setdefault(
+                    source.path, line_of(code, match.start()))
+        for name, places in sorted(found.items()):
+            paths = sorted(places)
+            for path in paths[1:]:
+                first = os.path.relpath(paths[0], self.root)
+                self.find(path, places[path], f"{name} is a static function of {first} too")
+            if "_" not in name:
+                self.find(paths[0], places[paths[0]],
+                          f"{name}: the name does not say what it acts on and what it does")
+
+    def check_dialect(self, source):
+        for match in re.finditer(r"^[ \t]*/\* ?-{2,}.*$", source.text, re.M):
+            if not re.match(r"\s*/\* ---- \S.* ---- \*/$", match.group(0)):
+                self.find(source.path, line_of(source.text, match.start()),
+                          "a section rule has the form /* ---- subject ---- */, on one line")
+        lines, inside = source.text.split("\n"), False
+        for number, line in enumerate(lines[:-1], 1):
+            if line.startswith(("{", "}")):
+                inside = line.startswith("{")
+            elif inside and not line.strip():
+                follows = lines[number].strip()
+                if lines[number - 2] == "{" or not follows.startswith("/*"):
+                    self.find(source.path, number,
+                              "inside a function a blank line stands only in front of a comment")
+
+    def check_tree(self):
+        sources = []
+        for tree in TREES:
+            for folder, _, _ in os.walk(os.path.join(self.root, tree)):
+                sources += self.load(folder)
+        self.check_static_names(sources)
+        for source in sources:
+            if "examples" not in os.path.relpath(source.path, self.root).split(os.sep):
+                self.check_dialect(source)
 
     def run(self):
+        self.check_tree()
         backends = os.path.join(self.root, "src/backends")
         folders = [os.path.join(self.root, folder) for folder in FOLDERS]
         folders += [os.path.join(backends, name) for name in sorted(os.listdir(backends))]
@@ -239,9 +285,14 @@ BROKEN = {
     **{f"src/backends/redis/{name}": "" for name in ALWAYS},
     "src/backends/redis/mutate.c": "int sg_acquire(void)\n{\n    return 0;\n}\n",
     "src/backends/redis/read.c": "int sg_redis_release(void)\n{\n    return 0;\n}\n",
-    "src/backends/redis/backend.c": "static int list(void)\n{\n    return 0;\n}\n\n"
+    "src/core/e.c": "/* ---- a rule that is broken\n */\n/* ---- a rule ---- */\n"
+                    "static int sg_e_f(void)\n{\n\n    /* first */\n    go();\n\n    /* then */\n    go();\n"
+                    "\n    return 0;\n}\n",
+    "tests/core/e.c": "static void SG_PRINTF(2, 3) sg_e_f(int a)\n{\n}\n"
+                      "static __attribute__((noinline)) int once(void)\n{\n}\n",
+    "src/backends/redis/backend.c": "static int redis_list(void)\n{\n    return 0;\n}\n\n"
                                     "static const syncguard_backend_ops OPS = {\n"
-                                    "    .acquire = sg_acquire,\n    .list = list,\n"
+                                    "    .acquire = sg_acquire,\n    .list = redis_list,\n"
                                     "    .release = sg_redis_release,\n};\n",
 }
 EXPECTED = [
@@ -259,7 +310,12 @@ EXPECTED = [
     "src/backends/redis/internal.h:1: the type sg_other lacks the prefix sg_redis_",
     "src/backends/redis/internal.h:1: not a name of the floor plan: one header per subject",
     "src/backends/redis/mutate.c:1: sg_acquire lacks the prefix sg_redis_",
-    "src/backends/redis/read.c:1: sg_redis_release is the slot release: it belongs into mutate.c",
+    "src/core/e.c:1: a section rule has the form /* ---- subject ---- */, on one line",
+    "src/core/e.c:6: inside a function a blank line stands only in front of a comment",
+    "src/core/e.c:12: inside a function a blank line stands only in front of a comment",
+    "tests/core/e.c:1: sg_e_f is a static function of src/core/e.c too",
+    "tests/core/e.c:4: once: the name does not say what it acts on and what it does",
+    "src/backends/redis/read.c:1: sg_redis_release is the operation release: it belongs into mutate.c",
 ]
 
 

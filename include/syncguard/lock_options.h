@@ -133,7 +133,7 @@ typedef struct syncguard_lock_options {
 /* Function twin of SYNCGUARD_LOCK_OPTIONS_INIT. */
 SYNCGUARD_API void syncguard_lock_options_init(syncguard_lock_options *options, size_t size);
 
-/* Sets the fields of initialised options that SYNCGUARD_LOCK_OPTIONS_WAIT_MS sets. */
+/* Sets the fields of initialized options that SYNCGUARD_LOCK_OPTIONS_WAIT_MS sets. */
 SYNCGUARD_API void syncguard_lock_options_wait(syncguard_lock_options *options, int64_t wait_ms);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
  * Keys. A slot is an ordinary lock. Its key is the name, ":slot:" and the number in decimal without
  * leading zeros: "render:slot:3". This will not change. Slots of two names never have the same key,
  * since what follows the last colon is the number. A name has at most SYNCGUARD_MAX_SLOT_NAME_BYTES
- * bytes after normalising. The name itself is not locked: a plain lock on "render" excludes nobody
+ * bytes after normalizing. The name itself is not locked: a plain lock on "render" excludes nobody
  * here, and one on "render:slot:3" takes slot 3.
  *
  * Different N. A caller uses the slots 1 to its own N and no others, so there are never more

@@ -130,7 +130,7 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
     sigset_t before;
     /* Blocked, so that no handler runs in the child and writes to the wake-up pipe. */
     cli_signals_block(&before);
-    /* exec_child keeps to what is allowed after vfork.
+    /* child_exec keeps to what is allowed after vfork.
      * NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     pid_t pid = vfork();
     if (pid == 0)

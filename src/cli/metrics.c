@@ -18,7 +18,7 @@
 #include "times.h"
 #include "waiting.h"
 
-/* The names of several keys (label_of in cmd_run.c), each byte of which may become two. */
+/* The names of several keys (run_metrics_label in cmd_run.c), each byte of which may become two. */
 #define LABEL_SIZE (2 * CLI_KEY_NAMES_SIZE)
 #define FOLDER_LOCK_MS 1000
 
@@ -70,7 +70,7 @@ static void metrics_escape_label(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* The value of a series in text, in thousandths; -1 if it is not there or not as make_text writes
+/* The value of a series in text, in thousandths; -1 if it is not there or not as metrics_format_text writes
  * it: at most 15 digits with three decimals. */
 static int64_t metrics_find_value(const char *text, const char *name, const char *label)
 {

@@ -118,7 +118,7 @@ static void supervisor_on_continued(supervisor *s)
 {
     supervisor_renew_lease(s);
     if (!syncguard_lock_set_held(s->set) && !s->options->warn_if_lost)
-        return; /* check_lease kills it while it is stopped */
+        return; /* supervisor_check_lease kills it while it is stopped */
     if (s->child->wants_tty)
         cli_child_give_terminal(s->child);
     cli_child_signal(s->child, SIGCONT);

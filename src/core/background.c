@@ -97,7 +97,7 @@ static sg_task *background_next_task(const sg_background *work)
     return next;
 }
 
-/* Takes a task that next_task has given out of its queue. */
+/* Takes a task that background_next_task has given out of its queue. */
 static void background_pop_task(sg_background *work, const sg_task *task)
 {
     work->queues[task->steps].first = task->next;

@@ -1,6 +1,6 @@
 /*
  * Looking at locks. The store hands out raw records; what leaves through the
- * sanitised functions is hashed here, in one place.
+ * sanitized functions is hashed here, in one place.
  */
 #include <stdio.h>
 #include <string.h>

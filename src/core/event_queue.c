@@ -2,7 +2,7 @@
  * The way of an event from the operation's thread to the callback.
  *
  * A ring of fixed slots under one mutex, and one thread that takes from it. A
- * slot holds the raw key and lock id; hashing them (which normalises) is left to
+ * slot holds the raw key and lock id; hashing them (which normalizes) is left to
  * the thread, so that an operation pays for one copy and no more.
  *
  * Locking: `mutex` guards the ring and `stopping`; it is held for a copy, never

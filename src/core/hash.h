@@ -1,10 +1,10 @@
-/* The hashes of sanitised output, for the core. */
+/* The hashes of sanitized output, for the core. */
 #ifndef SG_CORE_HASH_H
 #define SG_CORE_HASH_H
 
 #include "syncguard/types.h"
 
-/* The hash of text that is in NFC already, without the price of normalising again. text is valid
+/* The hash of text that is in NFC already, without the price of normalizing again. text is valid
  * UTF-8. */
 void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 

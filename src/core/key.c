@@ -1,4 +1,4 @@
-/* The check of a user key. Everything after it uses only the normalised form. */
+/* The check of a user key. Everything after it uses only the normalized form. */
 #include <string.h>
 
 #include "core/nfc.h"
@@ -26,7 +26,7 @@ static syncguard_status key_to_nfc(const char *key, size_t raw, char out[SYNCGUA
     }
     syncguard_status status = SYNCGUARD_OK;
     if (nfc_length > SYNCGUARD_MAX_KEY_BYTES) {
-        status = key_refuse(err, "is longer than 512 bytes after normalising");
+        status = key_refuse(err, "is longer than 512 bytes after normalizing");
     } else {
         memcpy(out, nfc, nfc_length + 1);
         *length = nfc_length;
@@ -35,7 +35,7 @@ static syncguard_status key_to_nfc(const char *key, size_t raw, char out[SYNCGUA
     return status;
 }
 
-syncguard_status syncguard_key_normalise(const char *key, char out[SYNCGUARD_KEY_SIZE],
+syncguard_status syncguard_key_normalize(const char *key, char out[SYNCGUARD_KEY_SIZE],
                                          size_t *length, syncguard_error *err)
 {
     *length = 0;

@@ -2,7 +2,7 @@
  * Several keys, all or none: see syncguard/lock_set.h. A set is an array of ordinary lock handles,
  * acquired one after the other in the order of their keys.
  *
- * Telling of a loss: each lock of a set with on_lost or abort_on_lost tells the set (tell_loss),
+ * Telling of a loss: each lock of a set with on_lost or abort_on_lost tells the set (lock_set_tell_loss),
  * which passes the first one on. `phase` decides: while the set is being acquired a loss makes the
  * acquire begin again, once it is handed out the loss is told, and after the first one, or once
  * disposing has begun, nothing is told.
@@ -32,7 +32,7 @@ struct syncguard_lock_set {
     syncguard_lock *locks[]; /* by key; NULL: not acquired yet */
 };
 
-/* One call of acquire_all. */
+/* One call of lock_set_acquire. */
 typedef struct acquisition {
     syncguard_backend *backend;
     syncguard_lock_options options; /* of each lock */
@@ -40,7 +40,7 @@ typedef struct acquisition {
     bool waits;
     int64_t deadline_ns;
     size_t count;
-    char (*keys)[SYNCGUARD_KEY_SIZE]; /* normalised, sorted, all different */
+    char (*keys)[SYNCGUARD_KEY_SIZE]; /* normalized, sorted, all different */
     syncguard_lock_set *set;
 } acquisition;
 
@@ -317,7 +317,7 @@ const syncguard_lock *syncguard_lock_set_find(const syncguard_lock_set *set, con
 {
     char normal[SYNCGUARD_KEY_SIZE];
     size_t length = 0;
-    if (syncguard_key_normalise(key, normal, &length, NULL) != SYNCGUARD_OK)
+    if (syncguard_key_normalize(key, normal, &length, NULL) != SYNCGUARD_OK)
         return NULL;
     for (size_t i = 0; i < set->count; i++) {
         const syncguard_lock *lock = set->locks[i];

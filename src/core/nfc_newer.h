@@ -1,6 +1,6 @@
 /*
  * Characters that the installed utf8proc may not know yet. All implementations
- * that share a store must normalise alike, whatever the age of the library that
+ * that share a store must normalize alike, whatever the age of the library that
  * each was built with; an entry here counts only where utf8proc calls the
  * character unassigned.
  */

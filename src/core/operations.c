@@ -14,7 +14,7 @@
 syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
                              char out[SYNCGUARD_KEY_SIZE], size_t *length, syncguard_error *err)
 {
-    syncguard_status status = syncguard_key_normalise(key, out, length, err);
+    syncguard_status status = syncguard_key_normalize(key, out, length, err);
     if (status == SYNCGUARD_OK && backend->ops->check_key != NULL)
         status = backend->ops->check_key(backend, out, *length, err);
     return status;

@@ -13,7 +13,7 @@ syncguard_status sg_call_read(const syncguard_call *call, int64_t timeout_ms,
 /* The same with the timeout of backend. */
 syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_limits *limits, syncguard_error *err);
-/* Adds the hash of a normalised key to an error that is being returned. */
+/* Adds the hash of a normalized key to an error that is being returned. */
 void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const char *key,
                   size_t length);
 syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);

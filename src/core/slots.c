@@ -37,7 +37,7 @@ syncguard_status syncguard_slot_key(const char *name, int slot, char key[SYNCGUA
     if (key == NULL || slot < 1 || slot > SYNCGUARD_SLOTS_MAX)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "key is NULL, or slot is not 1 to %d", SYNCGUARD_SLOTS_MAX);
-    syncguard_status status = syncguard_key_normalise(name, key, &length, err);
+    syncguard_status status = syncguard_key_normalize(name, key, &length, err);
     if (status == SYNCGUARD_OK)
         status = sg_slot_name_check(length, err);
     char suffix[SG_SLOT_SUFFIX_SIZE];

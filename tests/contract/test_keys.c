@@ -1,4 +1,4 @@
-/* Keys: normalising, limits, bad input for every operation, strange but legal characters. */
+/* Keys: normalizing, limits, bad input for every operation, strange but legal characters. */
 #include "contract.h"
 
 static int never_called(void *context, syncguard_lock *lock)
@@ -73,7 +73,7 @@ static void limit_is_512_bytes(void **state)
     refused_everywhere(over, "513 bytes");
 }
 
-static void limit_counts_after_normalising(void **state)
+static void limit_counts_after_normalizing(void **state)
 {
     key start = fresh_key("shrinks");
     size_t length = strlen(start.text);
@@ -265,7 +265,7 @@ static void case_and_space_tell_keys_apart(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nfc_and_nfd_spellings_are_one_key),
     cmocka_unit_test(limit_is_512_bytes),
-    cmocka_unit_test(limit_counts_after_normalising),
+    cmocka_unit_test(limit_counts_after_normalizing),
     cmocka_unit_test(bad_keys_are_refused_by_every_operation),
     cmocka_unit_test(strange_characters_come_back_unchanged),
     cmocka_unit_test(names_that_stores_reserve_work),

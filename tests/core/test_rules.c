@@ -3,12 +3,12 @@
 
 #include "syncguard/sys/names.h"
 
-static syncguard_status rules_normalise_key(const char *key)
+static syncguard_status rules_normalize_key(const char *key)
 {
     char out[SYNCGUARD_KEY_SIZE];
     size_t length = 99;
     syncguard_error err;
-    syncguard_status status = syncguard_key_normalise(key, out, &length, &err);
+    syncguard_status status = syncguard_key_normalize(key, out, &length, &err);
     if (status != SYNCGUARD_OK) {
         assert_int_equal(err.code, status);
         assert_int_equal(length, 0);
@@ -38,9 +38,9 @@ static void test_key_bad_utf8(void **state)
         "\xC3\x28",
     };
     (void)state;
-    assert_int_equal(rules_normalise_key(NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalize_key(NULL), SYNCGUARD_E_INVALID_ARGUMENT);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(rules_normalise_key(bad[i]), SYNCGUARD_E_INVALID_ARGUMENT);
+        assert_int_equal(rules_normalize_key(bad[i]), SYNCGUARD_E_INVALID_ARGUMENT);
     char hash[SYNCGUARD_HASH_SIZE] = "x";
     assert_false(syncguard_hash(bad[1], hash));
     assert_string_equal(hash, "");
@@ -55,14 +55,14 @@ static void test_key_huge(void **state)
     assert_non_null(huge);
     /* Without an end: reading on would leave the block. */
     memset(huge, 'k', SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
-    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalize_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     huge[SYNCGUARD_MAX_RAW_KEY_BYTES] = '\0';
-    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalize_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     huge[512] = '\0';
-    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_OK);
+    assert_int_equal(rules_normalize_key(huge), SYNCGUARD_OK);
     huge[512] = 'k';
     huge[513] = '\0';
-    assert_int_equal(rules_normalise_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(rules_normalize_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     free(huge);
 }
 

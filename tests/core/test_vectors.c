@@ -1,7 +1,7 @@
 /*
  * The cases with known answers in tests/vectors.
  *
- * Cases that C cannot have are skipped by the rule in `foreign`, never by name,
+ * Cases that C cannot have are skipped by the rule in `vector_is_foreign`, never by name,
  * and counted: inputs that are not strings, doubles where C takes integers,
  * strings with a NUL inside, text that is not well formed.
  */
@@ -64,7 +64,7 @@ static void test_key(void **state)
         assert_true(vector_read(file.field[2], &key) && vector_read(file.field[4], &nfc));
         if (vector_is_foreign(file.field[1], &key))
             continue;
-        same_outcome(file.field[0], syncguard_key_normalise(key.data, out, &length, NULL),
+        same_outcome(file.field[0], syncguard_key_normalize(key.data, out, &length, NULL),
                      file.field[3]);
         same_bytes(file.field[0], out, length, &nfc);
         assert_int_equal(out[length], 0);

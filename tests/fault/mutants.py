@@ -100,9 +100,9 @@ MUTANTS = [
         (SQLITE + "mutate.c", "sg_sqlite_record_owned(&record, op->lock_id, &op->reason)",
          "sg_sqlite_record_owned(&record, record.stored.lock_id, &op->reason)")], ONE_KEY),
     ("sqlite", COUNTER, [(SQLITE + "mutate.c",
-                          "status = write_counter(sqlite, context, err);",
+                          "status = sqlite_counter_write(sqlite, context, err);",
                           "status = op->fence % 20 == 0 ? status : "
-                          "write_counter(sqlite, context, err);")], []),
+                          "sqlite_counter_write(sqlite, context, err);")], []),
     ("sqlite", CLEANUP, [
         (SQLITE + "connection.c",
          '[SG_SQLITE_DELETE_LOCK] = "DELETE FROM syncguard_locks WHERE lock_id = ?1"',
@@ -111,13 +111,13 @@ MUTANTS = [
     ("sqlite", EXTEND, [(SQLITE + "mutate.c", "op->first_sent_ns = record.read_ns;\n",
                          "op->first_sent_ns = record.read_ns;\n    record.live = record.found;\n")], EXPIRING + MANY_KEYS),
     ("sqlite", TOLERANCE, [
-        (SQLITE + "mutate.c", "if (!record.live)\n        return grant(",
-         "if (!record.found || record.remaining_ms <= 500)\n        return grant(")], EXPIRING),
+        (SQLITE + "mutate.c", "if (!record.live)\n        return sqlite_lock_grant(",
+         "if (!record.found || record.remaining_ms <= 500)\n        return sqlite_lock_grant(")], EXPIRING),
 
     ("sqlite", REST, [(SQLITE + "mutate.c", "if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)",
                        "if (status != SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)")], SQLITE_SUITE),
     ("sqlite", GUARDED, [
-        ("src/cli/supervise.c", "    (void)keep_watchdog(s);\n", ""),
+        ("src/cli/supervise.c", "    (void)supervisor_keep_watchdog(s);\n", ""),
         ("src/cli/supervise.c", "    cli_watchdog_start(&s->watchdog, ",
          "    poll(NULL, 0, 20);\n    cli_watchdog_start(&s->watchdog, ")], WATCHDOG),
 
@@ -151,24 +151,28 @@ MUTANTS = [
                            "local left = expires + 500 - now")], EXPIRING),
 
     ("redis-cluster", HALF, [("src/backends/redis/request.c", "    if (!request->one_name) {",
-                              "    if (!request->one_name && key_count(request->script) > 1) {")], MOVING),
+                              "    if (!request->one_name && redis_script_key_count(request->script) > 1) {")], MOVING),
     # Every second one is slow, so that others overtake it.
     ("redis-cluster", EARLY, [
         ("src/backends/redis/cluster.c", "#include <string.h>\n", "#include <string.h>\n#include <time.h>\n"),
         ("src/backends/redis/cluster.c",
-         "    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);",
+         "    syncguard_status status =\n"
+         "        cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);",
+         "    char fence[SYNCGUARD_FENCE_SIZE];\n"
          "    sg_redis_request first;\n"
          "    sg_redis_request_init(&first, request->backend, request->limits, SG_REDIS_SCRIPTS);\n"
-         "    if (count(&first, &names->counter, fence, err) == SYNCGUARD_OK && fence[14] % 2 == 1)\n"
+         "    if (cluster_fence_next(&first, &names->counter, fence, err) == SYNCGUARD_OK && fence[14] % 2 == 1)\n"
          "        nanosleep(&(struct timespec){0, 20000000}, NULL);\n"
-         "    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);"),
+         "    syncguard_status status =\n"
+         "        cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);"),
         ("src/backends/redis/cluster.c",
-         "        status = count(request, &names->counter, fence, err);",
-         "        syncguard_error_clear(err);")], MOVING),
+         "    char fence[SYNCGUARD_FENCE_SIZE];\n    if (status == SYNCGUARD_OK)\n"
+         "        status = cluster_fence_next(request, &names->counter, fence, err);",
+         "    if (status == SYNCGUARD_OK)\n        syncguard_error_clear(err);")], MOVING),
 
     # The helper and the command: the same code on every store.
-    ("redis", WAKE, [("src/core/wait_queue.c", "if (waiters->trying == 0)\n        wake_one(waiters);",
-                      "if (false)\n        wake_one(waiters);")],
+    ("redis", WAKE, [("src/core/wait_queue.c", "if (waiters->trying == 0)\n        key_waiters_wake_one(waiters);",
+                      "if (false)\n        key_waiters_wake_one(waiters);")],
      MANY_KEYS + ["--seconds", "8"]),
     ("redis", LEASE, [("src/core/lock_acquire.c",
                        "syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));",
@@ -182,9 +186,9 @@ MUTANTS = [
                       "nanosleep(&(struct timespec){2, 0}, NULL);\n"
                       "if (!atomic_load(&lock->released))\n"
                       "on_lost(context, lock, sg_lock_check_lease(lock));")], LOSING),
-    ("redis", KEPT, [("src/cli/cmd_run.c", "    code = release(options, set, code, &figures->lost);\n",
+    ("redis", KEPT, [("src/cli/cmd_run.c", "    code = run_release_locks(options, set, code, &figures->lost);\n",
                       "    if (code == 0) {\n        syncguard_lock_set_detach(set);\n        return code;\n    }\n"
-                      "    code = release(options, set, code, &figures->lost);\n")], ["--seconds", "8"]),
+                      "    code = run_release_locks(options, set, code, &figures->lost);\n")], ["--seconds", "8"]),
     ("redis", CHILD, [("src/cli/watchdog.c", "\n    kill(-group, SIGTERM);", ""),
                       ("src/cli/watchdog.c", "\n    kill(-group, SIGKILL);", ""),
                       ("src/cli/watchdog.c", "\n            kill(-(pid_t)last.group, SIGKILL);", "")],

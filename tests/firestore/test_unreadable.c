@@ -231,7 +231,7 @@ static void what_nobody_needs_fails_nothing(void **state)
 }
 
 /* 200 times e and a combining acute accent: 600 bytes as stored, 400 in NFC. */
-static void a_key_is_normalised_when_it_is_read(void **state)
+static void a_key_is_normalized_when_it_is_read(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
@@ -341,7 +341,7 @@ int main(void)
         cmocka_unit_test_setup(an_id_that_nobody_can_have, reset_server),
         cmocka_unit_test_setup(what_is_dead_is_taken_over, reset_server),
         cmocka_unit_test_setup(what_nobody_needs_fails_nothing, reset_server),
-        cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, reset_server),
+        cmocka_unit_test_setup(a_key_is_normalized_when_it_is_read, reset_server),
         cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, reset_server),
         cmocka_unit_test_setup(firestore_doctor_finds_them, reset_server),
         cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, reset_server),

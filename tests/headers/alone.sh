@@ -36,7 +36,7 @@ for file in $(cd "$include" && find . -name '*.h' | sed 's#^\./##' | sort); do
     only_known "$file"
 done
 
-# The initialisers must serve C++ too, where designated ones do not exist; every header has the
+# The initializers must serve C++ too, where designated ones do not exist; every header has the
 # macro of each of its options structs.
 {
     for file in $(cd "$include" && find . -name '*.h' | sed 's#^\./##' | sort); do
@@ -55,7 +55,7 @@ for attempt in "$cxx -std=c++11 -x c++" "$cc -std=c99 -x c"; do
     # shellcheck disable=SC2086 # several options
     if ! $attempt $strict -I"$include" \
         "${TMPDIR:-/tmp}/syncguard-init-$$.cpp"; then
-        echo "the initialisers are no good with $attempt"
+        echo "the initializers are no good with $attempt"
         failed=$((failed + 1))
     fi
     count=$((count + 1))

@@ -1,5 +1,5 @@
 /*
- * The library against its headers: constants as compiled in, initialisers as
+ * The library against its headers: constants as compiled in, initializers as
  * macros and as functions, names of the one table of statuses. A program that
  * was compiled with other headers than its library would be caught by the same
  * comparisons.
@@ -113,7 +113,7 @@ static void wait_a_minute(syncguard_lock_options *options, size_t size)
         syncguard_lock_options_wait(options, 60000);
 }
 
-static void core_initialisers_agree(void **state)
+static void core_initializers_agree(void **state)
 {
     (void)state;
     CHECK_TWINS(syncguard_options, SYNCGUARD_OPTIONS_INIT, syncguard_options_init);
@@ -176,7 +176,7 @@ int main(void)
         cmocka_unit_test(constants_agree),
         cmocka_unit_test(version_agrees_with_its_parts),
         cmocka_unit_test(constants_are_the_agreed_ones),
-        cmocka_unit_test(core_initialisers_agree),
+        cmocka_unit_test(core_initializers_agree),
         cmocka_unit_test(defaults_are_the_documented_ones),
         cmocka_unit_test(status_names_come_from_the_table),
     };

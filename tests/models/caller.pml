@@ -4,9 +4,9 @@
  * A request that was sent may be carried out at any later moment, even after its caller has given it up: a server that
  * was stopped reads what lies in its sockets. Only the reply to the latest sending is heard.
  *
- * The code: sg_acquire_once in src/core/operations.c, carry_out, put_back and is_over in src/core/background.c,
- * hand_out in src/core/lock_acquire.c, conclude in src/core/heartbeat.c, sg_redis_request_run in src/backends/redis/request.c,
- * sg_pg_request_run in src/backends/postgres/request.c.
+ * The code: sg_acquire_once in src/core/operations.c, task_run_step, background_requeue_task and task_is_over in
+ * src/core/background.c, acquire_hand_out in src/core/lock_acquire.c, renewer_apply_result in src/core/heartbeat.c,
+ * sg_redis_request_run in src/backends/redis/request.c, sg_pg_request_run in src/backends/postgres/request.c.
  */
 #ifndef SENDS
 #define SENDS 2
@@ -19,7 +19,7 @@ mtype { NONE, GRANTED, LOCKED, FOUND, CANCELLED };
 byte age[N];          /* since the acquire was first sent */
 bit sending[N];       /* it is asked for, and not given up */
 #ifdef BROKEN_UNDO_COUNTED_FROM_THE_SENDING
-bit too_late[N];      /* is_over: the undo ends without a step */
+bit too_late[N];      /* task_is_over: the undo ends without a step */
 #endif
 bit confirming[N];    /* what is under way writes a grant again that was found */
 bit flight[N];        /* the latest sending is under way */

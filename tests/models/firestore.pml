@@ -2,10 +2,11 @@
  * Firestore: every change is a commit whose writes carry preconditions on what was read before (src/backends/firestore/).
  * The server has no clock to ask, so every caller decides by its own.
  *
- *     decide           evaluate and take_own in mutate.c; the guard is sg_firestore_clock_check in clock.c
- *     apply_acquire    the commit of commit_grant in mutate.c: lock and counter, each conditional
- *     decide_extend    commit_change in mutate.c, add and send in renew.c
- *     decide_release   change_cached and change_found in mutate.c
+ *     decide           firestore_acquire_evaluate and firestore_grant_from_lock in mutate.c; the guard is
+ *                      sg_firestore_clock_check in clock.c
+ *     apply_acquire    the commit of firestore_grant_commit in mutate.c: lock and counter, each conditional
+ *     decide_extend    firestore_change_commit in mutate.c, firestore_renew_add and firestore_renew_send in renew.c
+ *     decide_release   firestore_change_by_cache and firestore_change_by_query in mutate.c
  *     undo             sg_firestore_undo in mutate.c (ABSENT is not final: the commit may still come)
  *     Cleanup          sg_firestore_cleanup in mutate.c
  *
@@ -209,7 +210,7 @@ start:
         !acq[i].sent && reply[i] == NONE ->
         read_clock();
         if
-        :: owner == i -> /* one of ours was applied: take_own */
+        :: owner == i -> /* one of ours was applied: firestore_grant_from_lock */
             clock = 2;
 #ifdef BROKEN_LEASE_FROM_REPLY
             tell(i, TTL)

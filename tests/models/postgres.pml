@@ -2,8 +2,8 @@
  * PostgreSQL: each operation is one transaction that first takes the key's advisory lock, so that one follows the other,
  * and reads the server's clock (src/backends/postgres/sql.c, mutate.c, renew.c).
  *
- *     store_acquire   SG_PG_CURRENT_ROW and SG_PG_ACQUIRE, sg_pg_acquire and read_acquire in mutate.c; confirming:
- *                     confirm_grant there (ADR 0034)
+ *     store_acquire   SG_PG_CURRENT_ROW and SG_PG_ACQUIRE, sg_pg_acquire and pg_acquire_interpret in mutate.c;
+ *                     confirming: pg_grant_confirm there (ADR 0034)
  *     store_release   SG_PG_RELEASE, sg_pg_release: commits with synchronous_commit off, so nobody waits for the standby
  *     store_extend    SG_PG_EXTEND and SG_PG_EXTEND_MANY, sg_pg_extend and sg_pg_extend_many
  *     answer          CANCELLED is SG_PG_UNCONFIRMED in request.c

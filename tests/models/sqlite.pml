@@ -2,13 +2,13 @@
  * SQLite: a transaction reads, reads the boot clock, and writes; SQLite lets the write through only if nothing was
  * committed since the read (src/backends/sqlite/). There are no messages: a process either commits or does not.
  *
- *     begin acquire    attempt_acquire in mutate.c: sg_sqlite_record_find, then the clock
- *     commit           grant and commit_grant in mutate.c
+ *     begin acquire    sqlite_acquire_attempt in mutate.c: sg_sqlite_record_find, then the clock
+ *     commit           sqlite_lock_grant and sqlite_grant_commit in mutate.c
  *     sync             sg_sqlite_wal_sync in wal.c: a grant is reported when the WAL is on the disk
  *     extend           sg_sqlite_extend_row in mutate.c
- *     release, undo    attempt_release in mutate.c
- *     Cleanup          attempt_cleanup in mutate.c
- *     LIVE             remaining_ms in record.c, sg_sqlite_boot_read in boot.c
+ *     release, undo    sqlite_release_attempt in mutate.c
+ *     Cleanup          sqlite_cleanup_attempt in mutate.c
+ *     LIVE             sqlite_record_read_remaining in record.c, sg_sqlite_boot_read in boot.c
  *
  * Processes may know the kernel's boot id or not (a container runtime that mounts another file over it). Two known ids
  * that differ are two boots. If either is unknown, the clock decides; a row of an earlier boot may then count too long,

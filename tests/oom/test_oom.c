@@ -298,7 +298,7 @@ static syncguard_status op_lock_set(scene *s)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock_set *set = NULL;
     char other[sizeof s->key + 8];
-    snprintf(other, sizeof other, "%s/e\xcc\x81", s->key); /* normalising allocates */
+    snprintf(other, sizeof other, "%s/e\xcc\x81", s->key); /* normalizing allocates */
     const char *const keys[] = {s->key, other, s->key};
     options.auto_extend = true;
     syncguard_status status =
@@ -592,7 +592,7 @@ static void oom_pause_ms(long ms)
 static void make_scene(scene *s, size_t which)
 {
     memset(s, 0, sizeof *s);
-    /* Accents, so that normalising needs memory. */
+    /* Accents, so that normalizing needs memory. */
     snprintf(s->held_key, sizeof s->held_key, "oom-held-e\xCC\x81-%zu", which);
     snprintf(s->lock_key, sizeof s->lock_key, "oom-lock-%zu", which);
     assert_int_equal(syncguard_open(url, NULL, &s->backend, &s->err), SYNCGUARD_OK);

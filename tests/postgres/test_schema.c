@@ -296,7 +296,7 @@ static void rows_are_enough_after_setup(void **state)
 
 #define SAME(member) assert_true(from_macro.member == from_function.member)
 
-static void pg_initialisers_agree(void **state)
+static void pg_initializers_agree(void **state)
 {
     (void)state;
     syncguard_postgres_options from_function;
@@ -444,7 +444,7 @@ int main(void)
         cmocka_unit_test(foreign_tables_serve),
         cmocka_unit_test(unfit_tables_are_refused),
         cmocka_unit_test(rows_are_enough_after_setup),
-        cmocka_unit_test(pg_initialisers_agree),
+        cmocka_unit_test(pg_initializers_agree),
         cmocka_unit_test(constructor_takes_keywords),
         cmocka_unit_test(url_forms),
         cmocka_unit_test(service_file_counts),

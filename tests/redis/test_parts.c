@@ -400,7 +400,7 @@ static void other_sentinels_are_learnt(void **state)
                              "$5\r\nrunid\r\n$3\r\nabc\r\n"
                              "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
                              sg_redis_topology_read_sentinels);
-    assert_int_equal(topology.node_count, 1); /* the second could not be recognised */
+    assert_int_equal(topology.node_count, 1); /* the second could not be recognized */
     assert_string_equal(topology.nodes[0].host, "10.1");
     assert_string_equal(topology.nodes[0].id, "abc");
     assert_int_equal(topology.nodes[0].port, 26379);

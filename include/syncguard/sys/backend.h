@@ -9,8 +9,8 @@
  * Common to all slots:
  *   - Every wait, including connecting, ends by limits, with Aborted or NetworkTimeout.
  *   - Failures are classified by the store's codes, never by its texts, and fill err.
- *   - The store serialises the changes of one key. The clock (see time_authority) is read inside
- *     the serialised step, after any wait. A lock is live by syncguard_is_live (or by the same rule
+ *   - The store serializes the changes of one key. The clock (see time_authority) is read inside
+ *     the serialized step, after any wait. A lock is live by syncguard_is_live (or by the same rule
  *     with the tolerance as an argument).
  *   - A record found through a lock id must itself contain that id, else the result is ABSENT.
  */
@@ -121,7 +121,7 @@ struct syncguard_backend {
 };
 
 /*
- * Initialises the base: copies options (already read by syncguard_options_read) and
+ * Initializes the base: copies options (already read by syncguard_options_read) and
  * prepares waiting and background work; starts no thread. After a failure nothing has
  * to be freed. The constructor calls it before anything that may call the core.
  */

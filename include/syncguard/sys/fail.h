@@ -33,7 +33,7 @@ SYNCGUARD_API const char *syncguard_errno_text(int error);
 /* Resets *err to "no error". */
 SYNCGUARD_API void syncguard_error_clear(syncguard_error *err);
 
-/* Adds the hash of a normalised key to an error that is being returned. */
+/* Adds the hash of a normalized key to an error that is being returned. */
 SYNCGUARD_API void syncguard_error_key(syncguard_error *err, const char *key, size_t length);
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Increased by every incompatible change of the headers in sys/. */
-#define SYNCGUARD_ABI 7
+#define SYNCGUARD_ABI 8
 
 /*
  * What a module offers. Its shared library libsyncguard-NAME.so exports one

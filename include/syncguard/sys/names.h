@@ -18,7 +18,7 @@ extern "C" {
  * Checks a user key and writes its NFC form. InvalidArgument if the key is NULL, empty,
  * not UTF-8, longer than 512 bytes after NFC, or longer than 4096 before.
  */
-SYNCGUARD_API syncguard_status syncguard_key_normalise(const char *key,
+SYNCGUARD_API syncguard_status syncguard_key_normalize(const char *key,
                                                        char out[SYNCGUARD_KEY_SIZE], size_t *length,
                                                        syncguard_error *err);
 

@@ -47,7 +47,7 @@ static void firestore_grant_cache(const acquisition *a, const char *update_time)
 }
 
 /* Our own id: an earlier commit of this operation was applied. Its expiry may have passed for
- * everybody else by now: see commit_grant. */
+ * everybody else by now: see firestore_grant_commit. */
 static syncguard_status firestore_grant_from_lock(acquisition *a, const sg_firestore_lock *lock)
 {
     a->may_have_been_applied = true;

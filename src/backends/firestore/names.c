@@ -31,8 +31,8 @@ static bool firestore_path_is_plain_utf8(const char *text, size_t length)
             return false;
         ascii = ascii && (unsigned char)text[i] < 0x80;
     }
-    char normalised[MAX_COLLECTION_BYTES * 3 + 1];
-    return ascii || syncguard_nfc(text, length, normalised, sizeof normalised) >= 0;
+    char normalized[MAX_COLLECTION_BYTES * 3 + 1];
+    return ascii || syncguard_nfc(text, length, normalized, sizeof normalized) >= 0;
 }
 
 static syncguard_status firestore_collection_check(const char *option, const char *path,

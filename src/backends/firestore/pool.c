@@ -22,7 +22,7 @@
 
 #include "syncguard/sys/environment.h"
 
-/* libcurl is initialised once per process; that is the only state of this file. */
+/* libcurl is initialized once per process; that is the only state of this file. */
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 
 static void firestore_pool_init_curl(void)
@@ -192,7 +192,7 @@ static X509_STORE *firestore_pool_load_trust(const char *ca_file)
     return NULL;
 }
 
-/* Also for a pool that was not initialised to its end. */
+/* Also for a pool that was not initialized to its end. */
 static void firestore_pool_free_settings(sg_firestore_pool *pool)
 {
     X509_STORE_free(pool->trust.store);

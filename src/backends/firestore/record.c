@@ -51,7 +51,7 @@ static void firestore_value_read_key(const json_t *value, sg_firestore_lock *loc
     size_t length = 0;
     syncguard_status status = SYNCGUARD_E_INTERNAL;
     if (firestore_value_read_text(value, raw, sizeof raw))
-        status = syncguard_key_normalise(raw, lock->record.key, &length, NULL);
+        status = syncguard_key_normalize(raw, lock->record.key, &length, NULL);
     if (status != SYNCGUARD_OK)
         lock->record.key[0] = '\0';
     lock->no_memory = status == SYNCGUARD_E_OUT_OF_MEMORY;

@@ -44,7 +44,7 @@ static syncguard_status pg_record_read(const PGresult *result, int row, bool exp
         return SYNCGUARD_ABSENT;
     size_t length = 0;
     if (PQgetisnull(result, row, R_KEY) != 0 ||
-        syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
+        syncguard_key_normalize(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
             SYNCGUARD_OK ||
         !sg_pg_text(result, row, R_ID, record->lock_id, sizeof record->lock_id) ||
         !sg_pg_text(result, row, R_FENCE, record->fence, sizeof record->fence) ||

@@ -83,7 +83,7 @@ static void redis_diagnose_memory(const syncguard_findings *to, const char *info
     redis_info_field(info, "mem_not_counted_for_evict", text);
     used -= strtoll(text, NULL, 10);
     if (limit <= 0 || strcmp(policy, "noeviction") != 0)
-        return; /* diagnose_eviction has reported it */
+        return; /* redis_diagnose_eviction has reported it */
     char line[160];
     snprintf(line, sizeof line, "%lld of %lld bytes are used", used, limit);
     if (used > limit)

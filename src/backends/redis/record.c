@@ -286,7 +286,7 @@ static bool redis_record_read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
     char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
     size_t length = 0;
     if (redis_json_read_string(c, raw, sizeof raw) &&
-        syncguard_key_normalise(raw, out, &length, NULL) == SYNCGUARD_OK)
+        syncguard_key_normalize(raw, out, &length, NULL) == SYNCGUARD_OK)
         return true;
     out[0] = '\0';
     return false;

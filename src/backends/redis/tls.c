@@ -38,7 +38,7 @@
 
 static atomic_int inside;
 static atomic_bool exiting;
-static atomic_bool initialised;
+static atomic_bool initialized;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
 bool sg_redis_tls_enter(void)
@@ -62,7 +62,7 @@ static void tls_pause_ms(int64_t ms)
 
 void sg_redis_tls_thread_ends(void)
 {
-    if (!atomic_load(&initialised))
+    if (!atomic_load(&initialized))
         return;
     if (sg_redis_tls_enter()) {
         OPENSSL_thread_stop();
@@ -84,12 +84,12 @@ static void tls_exit_handler(void)
         tls_pause_ms(1);
 }
 
-/* OpenSSL registers its cleanup when it is initialised: handlers run in reverse order. */
+/* OpenSSL registers its cleanup when it is initialized: handlers run in reverse order. */
 static void tls_library_init(void)
 {
     (void)OPENSSL_init_ssl(0, NULL);
     (void)atexit(tls_exit_handler);
-    atomic_store(&initialised, true);
+    atomic_store(&initialized, true);
 }
 
 struct sg_redis_tls {

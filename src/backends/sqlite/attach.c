@@ -223,7 +223,7 @@ static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
     syncguard_status status = attach_connect(sqlite, err);
     if (status != SYNCGUARD_OK) {
         sg_sqlite_disconnect(&sqlite->connection);
-        sqlite->files = before; /* by which the next attempt recognises old_shm */
+        sqlite->files = before; /* by which the next attempt recognizes old_shm */
         return status;
     }
     sqlite->attached = true;
@@ -234,7 +234,7 @@ static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
 
 /* ---- detaching ---- */
 
-/* Keeps the inode number of the -shm file in use, so that the file can be recognised after the
+/* Keeps the inode number of the -shm file in use, so that the file can be recognized after the
  * connection is closed. Closing an O_PATH descriptor drops no POSIX locks. */
 static int attach_keep_shm(const sg_sqlite *sqlite)
 {

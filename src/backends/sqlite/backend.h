@@ -8,7 +8,7 @@
  *
  * POSIX locks belong to the process and vanish when any descriptor of their file
  * is closed. So nothing here opens the database or its -shm file except through
- * SQLite (but see keep_shm in attach.c); the -wal and -wake files carry no such locks.
+ * SQLite (but see attach_keep_shm in attach.c); the -wal and -wake files carry no such locks.
  */
 #ifndef SG_SQLITE_BACKEND_H
 #define SG_SQLITE_BACKEND_H

@@ -7,7 +7,7 @@
  *
  * Some container runtimes mount a file over the kernel's boot id. Such an id
  * differs between containers and says nothing about the boot: it counts as
- * unknown, and the clock alone decides (see remaining_ms in record.c).
+ * unknown, and the clock alone decides (see sqlite_record_read_remaining in record.c).
  *
  * Whatever cannot be determined is an error: a wrong guess makes a second holder.
  */

@@ -48,7 +48,7 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
 {
     sqlite3 *db = NULL;
     syncguard_status status = SYNCGUARD_OK;
-    /* No CREATE: the file was created with its mode. NOMUTEX: the caller serialises. "unix": locks
+    /* No CREATE: the file was created with its mode. NOMUTEX: the caller serializes. "unix": locks
      * of another kind, should the program have chosen one, do not exclude other processes. */
     int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix");
     if (db == NULL)

@@ -95,7 +95,7 @@ static void sqlite_diagnose_folder(const diagnosis *self)
     struct stat about;
     sqlite_folder_name(self, folder);
     if (stat(folder, &about) != 0)
-        return; /* report_file has found the file gone */
+        return; /* sqlite_diagnose_file has found the file gone */
     mode_t mode = about.st_mode & 07777;
     bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
     snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
