@@ -1,12 +1,12 @@
-# What `make install` puts where: headers, both forms of every library, .pc files, the CMake
-# package, the contract suite, man pages, the command and its completions. Modules lie beside libsyncguard, which looks
+# Where `make install` puts the files: headers, both forms of every library, .pc files, the CMake
+# package, the contract suite, man pages, the command and its completions. Modules are next to libsyncguard, which looks
 # for them there.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard)
 get_property(backends GLOBAL PROPERTY SYNCGUARD_BACKENDS)
 
-# Headers of backends that were not built stay out.
+# The headers of backends that were not built are not installed.
 install(FILES include/syncguard.h include/syncguard.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/syncguard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp"
@@ -25,11 +25,11 @@ file(GLOB suite CONFIGURE_DEPENDS tests/contract/test_*.c)
 install(FILES ${suite} tests/contract/main.c tests/contract/support.c tests/contract/contract.h
   DESTINATION ${contract_dir})
 
-# The way from a .pc file up to the prefix, so that an installed tree can be moved as a whole.
+# The relative path from a .pc file to the prefix, so that an installed tree can be moved as a whole.
 file(RELATIVE_PATH up_from_pc "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
 string(REGEX REPLACE "/$" "" up_from_pc "${up_from_pc}")
 
-# install_pc(LIBRARY DESCRIPTION REQUIRES): LIBRARY.pc; what the archive needs is private.
+# install_pc(LIBRARY DESCRIPTION REQUIRES): LIBRARY.pc; the needs of the archive are private.
 function(install_pc library description requires)
   get_property(depends GLOBAL PROPERTY SYNCGUARD_DEPENDS_${library})
   set(modules "")
@@ -52,7 +52,7 @@ function(install_pc library description requires)
   set(PC_LIBS_PRIVATE "${libs}")
   set(PC_UP ${up_from_pc})
   set(PC_VARIABLES "")
-  if(library STREQUAL "syncguard") # where modules of others go, and what to test them with
+  if(library STREQUAL "syncguard") # the folder of third-party modules, and the suite that tests them
     set(PC_VARIABLES "moduledir=\${libdir}\ncontractdir=\${prefix}/${contract_dir}\n")
   endif()
   configure_file(cmake/library.pc.in ${CMAKE_BINARY_DIR}/${library}.pc @ONLY)
@@ -78,7 +78,7 @@ function(install_library library name)
   endforeach()
 endfunction()
 
-# What the CMake package must find again before it offers the static form of NAME.
+# The dependencies that the CMake package must find again before it offers the static form of NAME.
 set(PACKAGE_NEEDS "")
 function(note_needs library name)
   get_property(depends GLOBAL PROPERTY SYNCGUARD_DEPENDS_${library})
@@ -113,7 +113,7 @@ install(FILES ${CMAKE_BINARY_DIR}/SyncGuardConfig.cmake
   ${CMAKE_BINARY_DIR}/SyncGuardConfigVersion.cmake DESTINATION ${package_dir})
 
 if(TARGET syncguard-cli)
-  # The command finds the libraries of its own tree wherever that is put; the second place is for
+  # The command finds the libraries of its own tree wherever the tree is; the second path is for
   # the build folder, see BUILD_WITH_INSTALL_RPATH.
   file(RELATIVE_PATH lib_from_bin "/prefix/${CMAKE_INSTALL_BINDIR}"
     "/prefix/${CMAKE_INSTALL_LIBDIR}")

@@ -4,7 +4,7 @@ include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
 
-# Settings that every target of ours shares.
+# Settings that all targets of this project share.
 add_library(syncguard_settings INTERFACE)
 target_include_directories(syncguard_settings INTERFACE ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(syncguard_settings INTERFACE _GNU_SOURCE)
@@ -41,7 +41,7 @@ string(REGEX REPLACE ".* " "" SYNCGUARD_ABI "${abi}")
 
 # syncguard_exports(TARGET PUBLIC SYS): gives the shared library a version script. PUBLIC and SYS are the names of its
 # symbols for applications and for authors of backends; nothing else is exported. The node of the latter has the
-# number that modules are checked against, so that a program is not loaded with a core that it does not fit.
+# number that modules are checked against, so that the loader refuses a core of another number.
 function(syncguard_exports target public sys)
   list(JOIN public ";\n  " PUBLIC_SYMBOLS)
   list(JOIN sys ";\n  " SYS_SYMBOLS)
@@ -105,7 +105,7 @@ function(syncguard_depend name)
   set_property(GLOBAL APPEND PROPERTY SYNCGUARD_DEPENDS_${name} ${ARGN})
 endfunction()
 
-# syncguard_find(RESULT modules...): pkg-config modules as PkgConfig::RESULT; RESULT_FOUND tells.
+# syncguard_find(RESULT modules...): pkg-config modules as PkgConfig::RESULT; sets RESULT_FOUND.
 macro(syncguard_find result)
   set_property(GLOBAL PROPERTY SYNCGUARD_MODULES_${result} ${ARGN})
   if(SYNCGUARD_REQUIRE_ALL)

@@ -72,7 +72,7 @@ static void epoll_client_free_if_done(server *s, client *c)
 static void epoll_client_release(server *s, client *c)
 {
     syncguard_error err;
-    /* With valid arguments this cannot fail; whatever comes of it is in its completion. */
+    /* With valid arguments this cannot fail; the completion has the result. */
     if (syncguard_lock_release_async(s->queue, c->lock, NULL, c, NULL, &err) == SYNCGUARD_OK) {
         c->lock = NULL;
         c->releasing = true;
@@ -182,7 +182,7 @@ static void epoll_server_run(server *s)
     epoll_fd_watch(s, s->signals, &s->signals);
     epoll_fd_watch(s, syncguard_queue_fd(s->queue), s->queue);
     while (!s->stopping || s->clients != NULL) {
-        /* One at a time: a client may be freed by what came before it. */
+        /* One event at a time: handling an event may free the client of the next one. */
         struct epoll_event event;
         syncguard_completion done;
         if (epoll_wait(s->epoll, &event, 1, -1) != 1)

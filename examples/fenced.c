@@ -29,8 +29,7 @@ static bool resource_write(resource *r, const char *fence, const char *value)
 
 static syncguard_status fencing_demonstrate(syncguard_backend *backend, syncguard_error *err)
 {
-    syncguard_grant slow, quick;
-
+    syncguard_grant slow;
     syncguard_status status = syncguard_acquire(backend, "row-17", 500, NULL, &slow, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -38,7 +37,7 @@ static syncguard_status fencing_demonstrate(syncguard_backend *backend, syncguar
     /* The first holder is stopped for longer than its lease and the tolerance of one second. */
     struct timespec nap = {1, 700 * 1000 * 1000};
     nanosleep(&nap, NULL);
-
+    syncguard_grant quick;
     status = syncguard_acquire(backend, "row-17", 5000, NULL, &quick, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -48,7 +47,6 @@ static syncguard_status fencing_demonstrate(syncguard_backend *backend, syncguar
     printf("first holder,  fence %s: %s\n", slow.fence,
            resource_write(&row, slow.fence, "stale") ? "written" : "refused");
     printf("the row says \"%s\"\n", row.value);
-
     return syncguard_release(backend, quick.lock_id, NULL, err);
 }
 

@@ -91,7 +91,7 @@ static void libuv_client_closed(uv_handle_t *socket)
 static void libuv_client_release(client *c)
 {
     syncguard_error err;
-    /* With valid arguments this cannot fail; whatever comes of it is in its completion. */
+    /* With valid arguments this cannot fail; the completion has the result. */
     if (syncguard_lock_release_async(c->server->queue, c->lock, NULL, c, NULL, &err) ==
         SYNCGUARD_OK) {
         c->lock = NULL;

@@ -8,7 +8,7 @@
 
 #include <syncguard.h>
 
-/* What the page /metrics of a program answers. */
+/* Prints the text that a program would serve at /metrics. */
 static int print_metrics(const syncguard_backend *backend)
 {
     size_t length = syncguard_telemetry_prometheus(backend, NULL, 0);
@@ -60,8 +60,8 @@ int main(int argc, char **argv)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    int result = 0;
     syncguard_status status = metrics_backend_open(argc > 1 ? argv[1] : "memory:", &backend, &err);
+    int result = 0;
     for (int i = 0; i < 3 && status == SYNCGUARD_OK; i++)
         status = syncguard_with_lock(backend, "invoices", NULL, metrics_locked_work, NULL, &result,
                                      &err);

@@ -25,14 +25,12 @@ static int run_job(syncguard_backend *backend, const char *key, syncguard_error 
     options.ttl_ms = 3000;
     options.auto_extend = true;
     options.on_lost = scoped_on_lost;
-
     SYNCGUARD_SCOPED syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, err);
     if (status != SYNCGUARD_OK) {
         fprintf(stderr, "%s: %s\n", syncguard_status_name(status), err->message);
         return 1;
     }
-
     printf("holding with fence %s\n", syncguard_lock_fence(lock));
     for (int step = 0; step < 5 && !atomic_load(&must_stop); step++) {
         struct timespec second = {1, 0};

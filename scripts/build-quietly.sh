@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a build on one line of output: a counter on a terminal, then the time it took. What the build
-# printed is in LOG, and is shown if it failed.
+# Runs a build on one line of output: a counter on a terminal, then the time it took. The output of the
+# build is in LOG, and is shown if the build failed.
 #
 #     build-quietly.sh LOG COMMAND [ARGUMENT...]
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Keeps the documents true: man pages are well formed, links lead somewhere, figures are those that were
-# measured, every command has its page, every public name its comment.
+# Checks the documents: man pages are well formed, links have a target, figures are the measured ones,
+# every command has a page, every public name has a comment.
 #
 #     check-docs.sh BUILD
 set -eu

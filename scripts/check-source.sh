@@ -1,8 +1,8 @@
 #!/bin/sh
-# Rules that no compiler checks: calls that a library must not make, memory that goes around the
-# allocator, headers of another layer, unfinished places, overlong files, foreign code.
+# Rules that no compiler checks: calls that a library must not make, memory that does not come from
+# the allocator hook, headers of another layer, unfinished code, overlong files, copied code.
 #
-# A line that has to break a rule says so and why: "check-source: allow NAME, reason" in a comment
+# A line that must break a rule says so and gives the reason: "check-source: allow NAME, reason" in a comment
 # on that line or the one above.
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ BANNED = """strcpy strcat strncpy strncat sprintf vsprintf gets atoi atol atoll 
             localtime gmtime asctime ctime gethostbyname alloca""".split()
 # Memory goes through sys/alloc.h, so that the hook and the failure tests see all of it.
 MEMORY = "malloc calloc realloc free strdup strndup asprintf vasprintf".split()
-# In the command and in tests only what is never right.
+# In the command and in tests, only calls that are never right.
 ALWAYS = "strcpy strcat sprintf vsprintf gets atoi atol atoll atof strtok alloca".split()
 MAX_FILE = 700
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented", re.I)

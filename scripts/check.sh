@@ -1,13 +1,13 @@
 #!/bin/sh
-# Everything but the tests that must be clean: the checks of each change, and those of a night.
+# All checks other than the tests: those for each change, and those for every night.
 #
 #     check.sh [--build DIR] [PHASE...]
 #
 #     for each change   format source layout shell types docs lint asan tsan
 #     nightly           long asan_all tsan_all valgrind fault mutants
 #
-# Without a phase those for each change run. A failing phase does not stop the others; the summary at the end gives the
-# result, the time and the counts of each. What a phase printed is also in DIR/checks/PHASE.log.
+# Without a phase, those for each change run. A failing phase does not stop the others; the summary at the end gives the
+# result, the time and the counts of each. The output of a phase is also in DIR/checks/PHASE.log.
 #
 # asan and tsan run the tests of the core, and the contract suite on memory, SQLite and Redis; asan_all and tsan_all run
 # all tests but those labelled "nosan" or "slow", those of hanging servers ("hang": only time counts there) and those

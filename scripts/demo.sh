@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the lock is for, to watch: a counter that is wrong without it and right with it, waiters that
-# know whom they wait for, a command that is killed and takes its program with it, and the next
-# fence. It checks what it shows, so it is also a test.
+# Shows what the lock is for: a counter that is wrong without it and right with it, waiters that show
+# the holder, a killed command whose program is killed too, and the next fence. The script checks what
+# it shows, so it is also a test.
 #
 #     demo.sh [BUILD [STORE]]      STORE: sqlite, or redis (a server of its own on a socket)
 set -eu
@@ -27,7 +27,7 @@ trap end EXIT
 trap 'exit 130' HUP INT PIPE TERM
 cd "$folder"
 
-# Folder and server are the demo's own: your real locks are not touched.
+# The demo has its own folder and server: your real locks are not touched.
 case $store in
 sqlite) SYNCGUARD_URL=sqlite:$folder/locks.db ;;
 redis)
@@ -49,7 +49,7 @@ bold='' plain=''
 if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 now_ms() { date +%s%3N; }
-# await WHAT COMMAND...: until the command succeeds; machines are slow at the worst moment
+# await WHAT COMMAND...: waits until the command succeeds; the limit is generous for slow machines
 await() {
     what=$1
     shift
@@ -62,7 +62,7 @@ await() {
 }
 number() { echo "${1:-0}" | sed 's/^0*\(.\)/\1/'; }
 
-# Everything is started with another standard input than the terminal: Ctrl-C then reaches this script.
+# No process has the terminal as its standard input, so Ctrl-C reaches this script.
 printf 'The store: %s\n' "$SYNCGUARD_URL"
 
 say "1. Four workers add 1 to the number in a file, ten times each. It should end at 40."

@@ -3,7 +3,7 @@
 speed from bench/results.jsonl, the fault matrix from the tables of docs/guarantees.md.
 
     figures.py            writes docs/pictures/*.svg and the tables between <!-- figures --> comments
-    figures.py --check    fails if they are not those of the data
+    figures.py --check    fails if they differ from the data
 """
 import json
 import math

@@ -3,8 +3,8 @@
 #
 #     fuzz.sh [--seconds N] [TARGET...]      default: 60 s each, all targets
 #
-# Builds with clang into build-fuzz/ (address and undefined-behaviour sanitizers). What a run finds
-# is left in build-fuzz/findings/, new inputs in build-fuzz/corpus/: the corpus in the tree stays
+# Builds with clang into build-fuzz/ (address and undefined-behaviour sanitizers). Findings are
+# left in build-fuzz/findings/ and new inputs in build-fuzz/corpus/, so the corpus in the tree stays
 # small. Exit 1 if any target found something.
 set -u
 cd "$(dirname "$0")/.." || exit 1

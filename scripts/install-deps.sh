@@ -1,13 +1,13 @@
 #!/bin/sh
-# Installs what is missing on Debian or Ubuntu, and says so first.
+# Installs missing packages on Debian or Ubuntu, after printing their names.
 #
 #     install-deps.sh [--check] GROUP...      groups: build, test, check, docs, peers, redis, python, deb, deb-test;
 #                                             parts of build: core and for each store, e.g. lib-sqlite
 #
-# Each need is probed by what it provides (a command, a pkg-config module, a
-# file), so software that came another way counts too. Nothing is missing:
-# nothing is printed, nothing is done. --check only reports, and fails if
-# something is missing. Services of newly installed packages are neither
+# Each package is probed by what it provides (a command, a pkg-config module, a
+# file), so software that was installed in another way counts too. If nothing is
+# missing, nothing is printed and nothing is done. --check only reports, and
+# fails if something is missing. Services of newly installed packages are neither
 # started nor enabled; those that were there before are not touched.
 set -eu
 
@@ -152,8 +152,8 @@ missing_of() { # GROUP: prints the packages
     done
 }
 
-# Runs as root. Services stay down while packages are configured (policy-rc.d), and those that
-# came with a package installed here are disabled, so that no server starts at the next boot.
+# Runs as root. No service is started while packages are configured (policy-rc.d), and the services
+# of packages that are installed here are disabled, so that no server starts at the next boot.
 install_as_root() {
     export DEBIAN_FRONTEND=noninteractive
     policy=/usr/sbin/policy-rc.d
@@ -179,8 +179,8 @@ install_as_root() {
     fi
 }
 
-# Keeps, of packages marked "?", those that apt knows. A Java runtime serves the Firestore
-# emulator only: without the emulator it goes too.
+# Keeps, of packages marked "?", those that apt knows. The Java runtime is only for the
+# Firestore emulator, so it is left out if the emulator is.
 decide() {
     kept=
     emulator=

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what was built. DESTDIR is honoured. CMake lists the files in install_manifest.txt; the folders that did not
+# Installs the build. DESTDIR is honoured. CMake lists the files in install_manifest.txt; the folders that did not
 # exist before are added to install_folders.txt, so that uninstall.sh removes those and no others.
 set -eu
 
@@ -7,7 +7,7 @@ build=${1:-build}
 staged=$(mktemp -d)
 trap 'rm -rf "$staged"' EXIT
 
-# Which folders an install needs is seen by installing into an empty one.
+# An installation into an empty folder shows which folders are needed.
 DESTDIR=$staged cmake --install "$build" >/dev/null
 find "$staged" -mindepth 1 -type d | while IFS= read -r folder; do
     folder=${DESTDIR:-}${folder#"$staged"}

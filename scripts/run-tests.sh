@@ -3,19 +3,19 @@
 #
 #     run-tests.sh BUILD [--long|--all] [ctest options...]
 #
-# Without --long the tests without the label "long", with it those that have it, with --all both. Most tests wait
-# most of the time: six run at once for each processor (under the sanitizers two); those that do not wait
-# count as several, and those that measure time run alone.
+# Without an option, the tests without the label "long" run; with --long only those with it; with --all both. Most
+# tests wait most of the time, so six run at once for each processor (two under the sanitizers). Tests that do not
+# wait count as several, and those that measure time run alone.
 #
 # A skip is a ctest test that reports itself skipped, a cmocka case that calls
-# skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must stand
-# in tests/skips.txt. The last line is "N passed, N failed, N skipped".
+# skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must be
+# listed in tests/skips.txt. The last line is "N passed, N failed, N skipped".
 #
-# No test may print a password or token of its servers, or the key of the tests about secrets: MARKERS. One that does has
-# failed. (Tests that compare such a text themselves print it only when they fail.)
+# No test may print a password or token of its servers, or the key of the tests about secrets (MARKERS): a test that
+# does so counts as failed. (Tests that compare such a text themselves print it only when they fail.)
 #
-# A test that fails, fails the run. Only a test with the ctest label "timing" is repeated, once; it
-# must stand in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, so fewer run at once.
+# A failing test fails the run. Only a test with the ctest label "timing" is repeated, once; it
+# must be listed in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, so fewer run at once.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the test programs labelled "core" or "valgrind", and the contract suite over memory,
-# under memcheck: no error, no leak. The fork group is left out: what the parent's other threads
-# own is lost in a child by nature. UNDER_MEMCHECK tells single tests the same.
+# under memcheck, and fails on any error or leak. The group "fork" is left out, because a child cannot free the
+# memory of the parent's other threads. UNDER_MEMCHECK tells single tests that they run under memcheck.
 #
 #     run-valgrind.sh BUILD
 set -eu

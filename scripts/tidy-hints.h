@@ -1,8 +1,8 @@
 /*
- * Included before every file that clang-tidy reads, and by nothing else. The
- * analyzer sees one file at a time and so cannot know that these functions
- * return the failure that they were given; without it every `return
- * syncguard_fail(...)` looks as if it might succeed.
+ * Included before every file that clang-tidy reads, and nowhere else. The
+ * analyzer sees one file at a time, so it cannot know that these functions
+ * return the failure that they are given. Without these macros every `return
+ * syncguard_fail(...)` would look as if it might succeed.
  */
 #include "syncguard/sys/fail.h"
 

@@ -29,7 +29,7 @@ while IFS= read -r file || [ -n "$file" ]; do
     done
 done <"$manifest"
 
-# Whoever creates one of these folders later owns it.
+# A removed folder leaves the list: if it exists again later, no installation created it.
 while IFS= read -r folder; do
     [ ! -d "$folder" ] || printf '%s\n' "$folder"
 done <"$created" >"$created.new"

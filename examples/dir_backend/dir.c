@@ -1,15 +1,15 @@
 /*
  * A backend in one file: locks in a folder, for the processes of one machine. dir:/path/of/folder
  *
- *     c-HASH        the counter of a key, never removed; who decides about the key holds its flock
+ *     c-HASH        the counter of a key, never removed; each change of the key holds its flock
  *     BOOT/k-HASH   the lock of the key, live or expired; replaced by rename, so always whole
  *     BOOT/t-HASH   the next k-HASH while it is written
  *     BOOT/i-ID     a symbolic link to HASH: the way from a lock id to the key
  *
  * HASH stands for the key, which may be longer than a file name and have any characters. Time is
- * the boot clock, which all processes of a machine share and nobody can set. It begins anew with
- * each boot, and so do the locks: BOOT is the kernel's boot id. Nothing but the two paths is kept
- * in memory, so there is nothing to do after a fork.
+ * the boot clock, which all processes of a machine share and which cannot be set. It begins anew
+ * with each boot, and so do the locks: BOOT is the kernel's boot id. Only the two paths are kept in
+ * memory, so there is nothing to do after a fork.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ typedef struct stored { /* what k-HASH contains */
     syncguard_record record;
 } stored;
 
-typedef struct held { /* a key whose flock we hold, and what was found then */
+typedef struct held { /* a key whose flock this call holds, and the lock that was found */
     dir_backend *dir;
     char hash[SYNCGUARD_LOCK_ID_SIZE];
     int counter; /* descriptor of c-HASH; -1: the key was never locked */
@@ -66,7 +66,7 @@ static syncguard_status dir_fail_errno(syncguard_error *err, const char *what)
         status = SYNCGUARD_E_AUTH_FAILED;
     else if (error == EMFILE || error == ENFILE)
         status = SYNCGUARD_E_RATE_LIMITED;
-    return syncguard_fail(err, status, NULL, "dir: %s: %s", what, syncguard_errno_text(error));
+    return syncguard_fail(err, status, NULL, "%s: %s", what, syncguard_errno_text(error));
 }
 
 /* OK, ABSENT or a failure. */
@@ -83,7 +83,7 @@ static syncguard_status dir_lock_read(const dir_backend *dir, const char *hash, 
     out->record.owner[sizeof out->record.owner - 1] = '\0';
     if (got != (ssize_t)sizeof *out || !syncguard_lock_id_valid(out->record.lock_id) ||
         !syncguard_fence_valid(out->record.fence))
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "dir: a lock cannot be understood");
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "a lock cannot be understood");
     return SYNCGUARD_OK;
 }
 
@@ -110,7 +110,8 @@ static syncguard_status dir_lock_remove(const held *key, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-/* The boot clock determines expiry; the record's time of day leaves the same of the lease. */
+/* The boot clock determines expiry; now_ms is as far from expires_at_ms as that clock is from the
+ * expiry. */
 static void dir_lock_set_now(stored *lock, int64_t now_boot_ms)
 {
     lock->record.now_ms = lock->record.expires_at_ms - (lock->expires_boot_ms - now_boot_ms);
@@ -118,7 +119,7 @@ static void dir_lock_set_now(stored *lock, int64_t now_boot_ms)
 
 /* ---- one key at a time ---- */
 
-/* Waits for the flock within the limits. The kernel takes it from a process that dies. */
+/* Waits for the flock within the limits. The kernel releases the flock of a process that dies. */
 static syncguard_status dir_counter_lock(int fd, const syncguard_limits *limits,
                                          syncguard_error *err)
 {
@@ -132,7 +133,8 @@ static syncguard_status dir_counter_lock(int fd, const syncguard_limits *limits,
     return status;
 }
 
-/* The explicit unlock reaches descriptors that a child forked meanwhile has inherited. */
+/* A child that was forked meanwhile has inherited the descriptor, so closing it is not enough: the
+ * explicit unlock ends the flock. */
 static void dir_key_leave(held *key)
 {
     if (key->counter < 0)
@@ -142,7 +144,8 @@ static void dir_key_leave(held *key)
     key->counter = -1;
 }
 
-/* On success the caller decides, and leaves. The clock is read last: nobody else decides now. */
+/* On success the caller holds the flock and must call dir_key_leave. The clock is read last, when
+ * no other process can change the key. */
 static syncguard_status dir_key_enter(held *key, bool create, const syncguard_limits *limits,
                                       syncguard_error *err)
 {
@@ -174,7 +177,7 @@ static syncguard_status dir_key_enter_by_name(held *key, syncguard_backend *back
     return dir_key_enter(key, create, limits, err);
 }
 
-/* OK with a live lock of this id, ABSENT (left already) and why, or a failure. */
+/* OK with a live lock of this id; ABSENT with the reason, or a failure, without the flock. */
 static syncguard_status dir_key_enter_by_id(held *key, syncguard_backend *backend,
                                             const char *lock_id, const syncguard_limits *limits,
                                             syncguard_event_reason *reason, syncguard_error *err)
@@ -210,10 +213,10 @@ static syncguard_status dir_counter_read(const held *key, int64_t *value, syncgu
         return dir_fail_errno(err, "a counter cannot be read");
     if (got == 0 || syncguard_fence_parse(digits, value))
         return SYNCGUARD_OK;
-    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "dir: a counter cannot be understood");
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "a counter cannot be understood");
 }
 
-/* Synced, the name of a new one as well: after a crash of the machine no fence comes again. */
+/* Syncs the counter, and the name of a new one: a crash of the machine repeats no fence. */
 static syncguard_status dir_counter_write(const held *key, const char *fence, bool is_new,
                                           syncguard_error *err)
 {
@@ -229,8 +232,8 @@ static syncguard_status dir_counter_write(const held *key, const char *fence, bo
     return status;
 }
 
-/* The counter goes first: a crash before the lock is there costs a number, and never gives one
- * twice. */
+/* The counter is written first: a crash before the lock is written skips a number, but no number
+ * is given twice. */
 static syncguard_status dir_grant_store(held *key, const stored *lock, bool is_new,
                                         syncguard_error *err)
 {
@@ -277,7 +280,6 @@ static syncguard_status dir_acquire(syncguard_backend *backend, syncguard_acquir
     held key;
     syncguard_status status =
         dir_key_enter_by_name(&key, backend, op->key, op->key_length, true, &op->limits, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     if (key.live && strcmp(key.lock.record.lock_id, op->lock_id) == 0) { /* it was sent again */
@@ -329,7 +331,7 @@ static syncguard_status dir_extend(syncguard_backend *backend, syncguard_extend_
     return status;
 }
 
-/* An acquire has decided when it returns, so none takes effect after this. */
+/* An acquire has taken effect or failed when it returns, so none takes effect after this. */
 static syncguard_status dir_undo(syncguard_backend *backend, const char *text, size_t length,
                                  const char *lock_id, int64_t until_ns,
                                  const syncguard_limits *limits, syncguard_error *err)
@@ -355,12 +357,10 @@ static syncguard_status dir_cleanup(syncguard_backend *backend, const syncguard_
     held key;
     syncguard_status status =
         dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits, err);
-
     if (status == SYNCGUARD_OK) {
         bool same = key.found && strcmp(key.lock.record.lock_id, op->lock_id) == 0 &&
                     key.lock.record.expires_at_ms == op->expires_at_ms &&
                     dir_lock_is_old(&key.lock, key.now_ms);
-
         status = same ? dir_lock_remove(&key, err) : SYNCGUARD_ABSENT;
     }
     dir_key_leave(&key);
@@ -375,7 +375,6 @@ static syncguard_status dir_is_locked(syncguard_backend *backend, syncguard_is_l
     held key;
     syncguard_status status =
         dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits, err);
-
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
         return status;
@@ -399,7 +398,6 @@ static syncguard_status dir_lookup(syncguard_backend *backend, syncguard_lookup_
             ? dir_key_enter_by_id(&key, backend, op->lock_id, &op->limits, &reason, err)
             : dir_key_enter_by_name(&key, backend, op->key, op->key_length, false, &op->limits,
                                     err);
-
     if (status != SYNCGUARD_OK)
         return status;
     if (key.live) {
@@ -410,8 +408,8 @@ static syncguard_status dir_lookup(syncguard_backend *backend, syncguard_lookup_
     return key.live ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
 }
 
-/* Goes by the counters: their names stay, while a rename may hide a lock from readdir. A lock is
- * always whole, so it is read without its flock. */
+/* Reads the names of the counters, which stay, while a rename may hide a lock from readdir. A lock
+ * file is always whole, so it is read without the flock. */
 static syncguard_status dir_list_by_counter(dir_backend *dir, bool expired,
                                             const syncguard_limits *limits, syncguard_record_fn fn,
                                             void *context, syncguard_error *err)
@@ -434,7 +432,6 @@ static syncguard_status dir_list_by_counter(dir_backend *dir, bool expired,
             int64_t now_ms = syncguard_clock_ns() / SYNCGUARD_NS_PER_MS;
             bool listed = expired ? dir_lock_is_old(&lock, now_ms)
                                   : syncguard_is_live(lock.expires_boot_ms, now_ms);
-
             dir_lock_set_now(&lock, now_ms);
             if (listed && !fn(context, &lock.record))
                 break;
@@ -541,7 +538,7 @@ static syncguard_status dir_open_url(const char *text, const syncguard_options *
     if (status == SYNCGUARD_OK &&
         (url->user != NULL || (url->hosts != NULL && url->hosts[0] != 0) || url->path[0] == '\0'))
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                "dir: the URL names no folder; write dir:/path/of/folder");
+                                "the URL names no folder; write dir:/path/of/folder");
     if (status == SYNCGUARD_OK)
         status = syncguard_url_common(url, &options, err);
     if (status == SYNCGUARD_OK)

@@ -83,7 +83,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await self.free())
 
     async def test_cancel_against_grant(self):
-        """Whenever the cancel comes, before, with or after the grant: nothing stays locked."""
+        """Nothing stays locked, whether the task is cancelled before, with or after the grant."""
         for step in range(20):
             waiter = asyncio.create_task(self.store.acquire(self.key, ttl=3600))
             deadline = time.monotonic() + step * 0.0005
@@ -251,7 +251,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await self.free())
 
     async def test_close_in_another_loop(self):
-        """Nothing is awaited that belongs to a loop which has ended; one that is running closes its store itself."""
+        """Closing awaits nothing of a loop that has ended; a loop that is running closes its store itself."""
         async def begin():
             store = syncguard.aio.open(URL, timeout=20)
             lock = await store.acquire(self.key)
@@ -272,7 +272,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await self.free())
 
     async def test_close_in_a_loop_that_has_ended(self):
-        """Whatever a loop that was closed has left: another loop finishes the close."""
+        """Another loop finishes the close that a closed loop has left unfinished."""
         async def begin():
             store = syncguard.aio.open(URL, timeout=20)
             lock = await store.acquire(self.key)
@@ -325,7 +325,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         self.assertFalse(lock.held)
 
     async def test_closed_between_grant_and_return(self):
-        """Whenever close begins after the grant: acquire returns a lock that is held, or raises."""
+        """Close begins at some time after the grant: acquire returns a lock that is held, or raises."""
         loop = asyncio.get_running_loop()
 
         async def check(store):

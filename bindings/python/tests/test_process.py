@@ -1,4 +1,4 @@
-"""What ends, copies or interrupts a process: ^C, fork, the end of the interpreter. Each in a process of its own."""
+"""Events that end, copy or interrupt a process: ^C, fork, the end of the interpreter. Each in its own process."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ class ProcessTest(unittest.TestCase):
         self.key = "python/" + self.id()
 
     def run_code(self, code, send=None):
-        """Runs a program that prints "ready" first; with send it gets this signal then. Its output."""
+        """Runs a program that prints "ready" first; with send it then gets this signal. Returns its output."""
         process = start(code, self.key)
         try:
             self.assertEqual(process.stdout.readline(), b"ready\n", "it did not start")
@@ -98,7 +98,7 @@ class ProcessTest(unittest.TestCase):
         self.assert_free()
 
     def test_fork(self):
-        """A child does not have its parent's locks and cannot release them, while another thread of the parent waits."""
+        """A child has none of its parent's locks and cannot release them, while another thread of the parent waits."""
         out = self.run_code("""
             import os, sys, syncguard, threading, time
             store = syncguard.open(sys.argv[1])

@@ -1,4 +1,4 @@
-"""One store, SYNCGUARD_TEST_URL: what a program in one process sees."""
+"""One store, SYNCGUARD_TEST_URL: the behaviour that a program in one process sees."""
 
 import os
 import pickle

@@ -43,7 +43,7 @@ def limits(timeout: Optional[Seconds]) -> Any:
 
 
 class _Loss:
-    """What is called when a lock is lost. The Lock object is created only after the acquire has returned."""
+    """The function for the loss of a lock. The Lock object is created only after the acquire has returned."""
 
     def __init__(self, function: OnLost) -> None:
         self.function = function
@@ -70,7 +70,7 @@ _lost = LostFn(_call_on_lost)
 
 
 def _ends_with(function: Callable[[int], None], number: int) -> Callable[[int], None]:
-    """Frees a lock by a function of the library, and then what is called when it is lost."""
+    """Frees a lock by a function of the library, and then the function for its loss."""
 
     def free(pointer: int) -> None:
         function(pointer)
@@ -198,7 +198,7 @@ class Lock(Owner):
 class LockInfo:
     """A live lock without its key, lock id and owner, so that it may be logged and shown.
 
-    Times are seconds since 1970 on the clock of the store, whatever the local clock shows. now is when the store was
+    Times are seconds since 1970 on the clock of the store, not on the local clock. now is when the store was
     read: the lock has been held for now - acquired_at, and its lease ends in expires_at - now.
     """
 

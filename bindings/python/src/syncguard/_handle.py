@@ -172,7 +172,7 @@ def _after_fork_in_child() -> None:
         abort._lock = threading.RLock()
         abort._running = set()
     for owner in _all(_owners):
-        _owners.discard(owner)  # what the parent opened is not closed at the end of this process
+        _owners.discard(owner)  # the parent's handles are not closed at the end of this process
 
 
 def _at_exit() -> None:

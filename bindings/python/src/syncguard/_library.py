@@ -119,7 +119,7 @@ class _Guarded(Structure):
 
 
 def _check(library: Any) -> None:
-    """Raises ImportError unless the library is one that these declarations fit."""
+    """Raises ImportError unless these declarations match the library."""
     constants = library.syncguard_constants_get().contents
     found = constants.version.decode()
     if not found.startswith(VERSION):
@@ -174,7 +174,7 @@ def failure(details: ErrorDetails) -> Error:
 
 
 def text(value: str, what: str) -> bytes:
-    """What the library gets: UTF-8, closed by a NUL and without one inside."""
+    """The text as the library takes it: UTF-8 that ends in a NUL, with no other NUL."""
     if not isinstance(value, str):
         raise TypeError("%s must be a str, not %s" % (what, type(value).__name__))
     try:

@@ -198,8 +198,8 @@ class AsyncBackend:
             raise InvalidArgument("the store is used by another event loop")
 
     async def _close(self) -> None:
-        """Only releases start from now on, so what is open becomes less. The future of a cancelled task is done before
-        its request is; closing the queue ends that. Futures of a loop that was closed would never be done."""
+        """Only releases start from now on, so the number of open requests falls. The future of a cancelled task is done
+        before its request is; closing the queue ends that. Futures of a loop that was closed would never be done."""
         try:
             while self._loop is asyncio.get_running_loop():
                 waiting = [future for future in self._open.values() if not future.done()]
@@ -230,7 +230,7 @@ class AsyncBackend:
                     release.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _close_now(self) -> None:
-        """Every call returns: what is still open is aborted."""
+        """Aborts the requests that are still open, so that every call returns."""
         if self._queue is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
             for future in self._open.values():
