@@ -6,7 +6,7 @@
 
 No include cycle and no call cycle between the files of a folder; short functions, and short headers
 (the public ones and those of bench too); names with the prefix of their backend; the same job in
-the same file in every backend. In the whole tree: names of static functions that stand once and
+the same file in every backend. In the whole tree: names of static functions that are unique and
 have more than one word; section rules on one line; no gaps inside functions.
 """
 
@@ -232,7 +232,7 @@ class Checker:
                 follows = lines[number].strip()
                 if lines[number - 2] == "{" or not follows.startswith("/*"):
                     self.find(source.path, number,
-                              "inside a function a blank line stands only in front of a comment")
+                              "inside a function, a blank line is allowed only in front of a comment")
 
     def check_tree(self):
         sources = []
@@ -311,8 +311,8 @@ EXPECTED = [
     "src/backends/redis/internal.h:1: not a name of the floor plan: one header per subject",
     "src/backends/redis/mutate.c:1: sg_acquire lacks the prefix sg_redis_",
     "src/core/e.c:1: a section rule has the form /* ---- subject ---- */, on one line",
-    "src/core/e.c:6: inside a function a blank line stands only in front of a comment",
-    "src/core/e.c:12: inside a function a blank line stands only in front of a comment",
+    "src/core/e.c:6: inside a function, a blank line is allowed only in front of a comment",
+    "src/core/e.c:12: inside a function, a blank line is allowed only in front of a comment",
     "tests/core/e.c:1: sg_e_f is a static function of src/core/e.c too",
     "tests/core/e.c:4: once: the name does not say what it acts on and what it does",
     "src/backends/redis/read.c:1: sg_redis_release is the operation release: it belongs into mutate.c",
