@@ -1,7 +1,7 @@
 /*
- * Answers of Firestore. The backend is whole but for the transfer itself (http.c
- * and below): here answers are parts of the input, separated by NUL bytes. The
- * first byte chooses the operation, the second the HTTP status of the first answer.
+ * Replies of Firestore. The backend is complete except for the transfer itself (http.c and below):
+ * here the replies are parts of the input, separated by NUL bytes. The first byte chooses the
+ * operations, the second the HTTP status of the first reply.
  */
 #include "backends/firestore/backend.h"
 #include "fuzz.h"

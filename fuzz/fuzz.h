@@ -12,7 +12,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A NUL-terminated copy; the caller frees it. Inputs are small: no memory ends the program. */
+/* Returns a NUL-terminated copy, which the caller frees. A lack of memory ends the program: inputs
+ * are small. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -24,7 +25,7 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
     return text;
 }
 
-/* A promise of the code under test that does not hold. */
+/* Ends the program if a promise of the code under test does not hold. */
 #define FUZZ_CHECK(condition)                                                                      \
     do {                                                                                           \
         if (!(condition))                                                                          \

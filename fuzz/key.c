@@ -1,8 +1,8 @@
-/* Keys and what is made of them: NFC, hashes, stored names. */
+/* Keys and what is derived from them: NFC, hashes, stored names. */
 #include "fuzz.h"
 #include "syncguard/sys/names.h"
 
-/* NFC of NFC is itself, and so are all answers about it. */
+/* Text in NFC does not change when it is normalized again. */
 static void check_nfc(const char *text, size_t length)
 {
     static char once[4 * SYNCGUARD_MAX_RAW_KEY_BYTES];
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = fuzz_text(data, size);
     size_t first = strlen(text);
-    /* What follows a NUL is the prefix. */
+    /* The text after a NUL is the prefix. */
     const char *prefix = first < size ? text + first + 1 : NULL;
     check_nfc(text, size);
     char key[SYNCGUARD_KEY_SIZE];

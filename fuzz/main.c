@@ -1,4 +1,4 @@
-/* Runs a target over the files of folders: the corpus as a plain test, without libFuzzer. */
+/* Runs a target over the files in some folders: the corpus as a plain test, without libFuzzer. */
 #include <dirent.h>
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ static int try_file(const char *path)
     }
     size_t size = fread(buffer, 1, sizeof buffer, file);
     fclose(file);
-    /* Exactly as long as the input, so that sanitizers see a read past its end. */
+    /* The copy is exactly as long as the input, so that sanitizers see a read past its end. */
     uint8_t *data = malloc(size == 0 ? 1 : size);
     if (data == NULL)
         return 1;

@@ -1,7 +1,7 @@
 /*
- * Replies of a Redis server and stored JSON. The backend is whole but for the
- * part that sends and receives (link.c, pipeline.c): here replies are read from the input.
- * The first byte chooses the operation and the kind of server.
+ * Replies of a Redis server and stored JSON. The backend is complete except for the part that sends
+ * and receives (link.c, pipeline.c): here the replies are read from the input. The first byte
+ * chooses the operation and the kind of server.
  */
 #include "backends/redis/link.h"
 #include "backends/redis/record.h"

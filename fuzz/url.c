@@ -1,4 +1,4 @@
-/* URLs: the common parser, and the options of the stores whose opening asks no server. */
+/* URLs: the common parser, and the options of a store that is opened without asking a server. */
 #include "syncguard/sys/url.h"
 #include "fuzz.h"
 #include "syncguard/sys/backend.h"
@@ -36,7 +36,7 @@ static void open_redis(const char *text)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    /* Certificates are files and no business of this target. */
+    /* TLS URLs are left out: their certificates are files, which this target does not test. */
     if (strncmp(text, "redis", 5) != 0 || strncmp(text, "rediss", 6) == 0)
         return;
     if (syncguard_module_redis.open(text, NULL, &backend, &err) == SYNCGUARD_OK)

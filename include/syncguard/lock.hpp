@@ -26,7 +26,7 @@ class lock
         lock taken(std::move(other));
         on_lost_.swap(taken.on_lost_);
         handle_.swap(taken.handle_);
-        return *this; /* what was held here is released with taken, its handle first */
+        return *this; /* the lock held here before is released with taken, its handle first */
     }
 
     explicit operator bool() const noexcept
@@ -111,8 +111,8 @@ class lock
                    code) == SYNCGUARD_OK;
     }
 
-    /* Gives up the handle without releasing the lock, which is left to whoever has its id. The
-     * object is empty afterwards. */
+    /* Gives up the handle without releasing the lock; anyone who has its id can still extend or
+     * release it. The object is empty afterwards. */
     void detach() noexcept
     {
         syncguard_lock_detach(handle_.release());

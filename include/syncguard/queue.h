@@ -79,8 +79,8 @@ typedef struct syncguard_completion {
     syncguard_status status;   /* as of the blocking call; Aborted after a cancel */
     syncguard_request request; /* LOST: the acquire's */
     void *context;             /* as given with the request; LOST: the acquire's */
-    /* ACQUIRE with status OK: the caller's from now on. EXTEND, LOST: the lock that they are about;
-     * NULL after an EXTEND whose lock is being released. Otherwise NULL. */
+    /* ACQUIRE with status OK: the new lock, which the caller now owns. EXTEND, LOST: the lock
+     * concerned; NULL after an EXTEND whose lock is being released. Otherwise NULL. */
     syncguard_lock *lock;
     syncguard_lost_reason lost; /* LOST: why; otherwise SYNCGUARD_LOST_NO */
     int64_t expires_at_ms;      /* EXTEND with status OK: the new expiry, in the store's time */

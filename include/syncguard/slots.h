@@ -14,10 +14,10 @@
  *
  * Different N. A caller uses the slots 1 to its own N and no others, so there are never more
  * holders than the largest N in use. To lower N, wait until no caller has the old one; until then
- * holders of the upper slots come on top.
+ * there may be holders of the upper slots as well.
  *
  * Handles. Lock id, fence, renewal, loss, minimum and maximum hold are those of the slot's lock.
- * syncguard_lock_key is the slot's key. The fence rises for each slot by itself: fences of
+ * syncguard_lock_key is the slot's key. Each slot has its own sequence of fences: fences of
  * different slots cannot be compared, so a resource that checks fences keeps one for each slot.
  *
  * Waiting. The first attempt tries the slots one after the other, beginning at a random one, until
@@ -28,7 +28,7 @@
  * therefore be noticed only after N pauses. Callers are not served in the order in which they came.
  *
  * Errors of an acquire name the key hash of the name, those of a handle that of the slot's key.
- * AcquisitionTimeout says that all slots are held, LOCKED of syncguard_lock_try as well. A set
+ * AcquisitionTimeout says that all slots are held, and so does LOCKED of syncguard_lock_try. A set
  * (lock_set.h) takes slots only if it has one key.
  *
  * A caller that holds a slot and waits for another one of the same name can deadlock, once all
@@ -50,8 +50,9 @@ extern "C" {
 /* The number of the slot that the lock is, from 1 on; 0 for a plain lock. */
 SYNCGUARD_API int syncguard_lock_slot(const syncguard_lock *lock);
 
-/* Writes the key of one slot of a name, for questions such as syncguard_is_locked. InvalidArgument
- * for a slot outside 1 to SYNCGUARD_SLOTS_MAX and for a name that is no key or too long. */
+/* Writes the key of one slot of a name, for calls such as syncguard_is_locked. InvalidArgument for
+ * a slot outside 1 to SYNCGUARD_SLOTS_MAX, and for a name that is not a valid key or is too long.
+ */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_slot_key(const char *name, int slot,
                                                                        char key[SYNCGUARD_KEY_SIZE],
                                                                        syncguard_error *err);

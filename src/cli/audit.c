@@ -14,7 +14,7 @@
 #include "text.h"
 #include "times.h"
 
-/* In quotes; a quote inside becomes \x22. */
+/* Puts text in quotes; a quote inside becomes \x22. */
 static void audit_quote(const char *text, char *out, size_t size)
 {
     char shown[4 * SYNCGUARD_KEY_SIZE];
@@ -31,7 +31,8 @@ static void audit_quote(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* The user database, not the environment, which the user can set. Who used sudo is only there. */
+/* The user name comes from the user database, because the user can set the environment. Only the
+ * environment contains the name of the user who called sudo. */
 static void audit_describe_operator(char *out, size_t size)
 {
     char user[64], host[65] = "", label[160];

@@ -53,7 +53,7 @@ static void terminal_set_modes(int tty, const struct termios *modes)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* What the child needs before it executes its program. */
+/* The data that the child needs before it executes its program. */
 typedef struct start_state {
     const cli_watchdog *watchdog; /* NULL: none */
     int64_t lease_end_ms;
@@ -71,7 +71,8 @@ static int child_exec_exit_code(int reason)
 
 /*
  * Runs in the child of vfork, which shares the parent's memory until exec: system calls only, no
- * write to memory that the parent reads. (fork copies the page tables, a third of a millisecond.)
+ * write to memory that the parent reads. (fork would copy the page tables, which takes a third of a
+ * millisecond.)
  */
 static void child_exec(char **argv, char **variables, const start_state *state)
 {
@@ -128,9 +129,9 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
     const start_state state = {watchdog, lease_end_ms, getpid(), report[1],
                                give_tty ? child->tty : -1};
     sigset_t before;
-    /* Blocked, so that no handler runs in the child and writes to the wake-up pipe. */
+    /* Signals are blocked, so that no handler runs in the child and writes to the wake-up pipe. */
     cli_signals_block(&before);
-    /* child_exec keeps to what is allowed after vfork.
+    /* child_exec does only what is allowed after vfork.
      * NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     pid_t pid = vfork();
     if (pid == 0)

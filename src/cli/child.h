@@ -26,22 +26,23 @@ typedef struct cli_child {
         -1, -1, -1, false, false, 0, false, false, NULL                                            \
     }
 
-/* Starts argv in a process group of its own. CLI_OK or an exit code after a message. watchdog:
- * knows of the group before the program runs, the program gets SIGTERM if this process dies, and it
- * does not start after lease_end_ms; NULL: none of these. */
+/* Starts argv in a process group of its own. CLI_OK, or an exit code after a message. With a
+ * watchdog, the watchdog knows the group before the program runs, the program gets SIGTERM if this
+ * process dies, and the program does not start after lease_end_ms. If watchdog is NULL, none of
+ * these holds. */
 int cli_child_start(cli_child *child, char **argv, char **variables, const cli_watchdog *watchdog,
                     int64_t lease_end_ms);
 /* errno of a failed exec, CLI_CHILD_TOO_LATE if the lease was over before the exec, or 0. */
 enum { CLI_CHILD_TOO_LATE = -1 };
 int cli_child_exec_error(cli_child *child);
 void cli_child_signal(const cli_child *child, int number);
-/* Only to the program itself, which must not have been reaped. */
+/* Signals only the program itself, which must not have been reaped. */
 void cli_child_signal_program(const cli_child *child, int number);
 /* True while the group has a process. */
 bool cli_child_group_alive(const cli_child *child);
 /* Gives the terminal to the child if this process is in its foreground. True if it has it. */
 bool cli_child_give_terminal(cli_child *child);
-/* Takes the terminal back; restore_modes also restores the modes that the child changed. */
+/* Takes the terminal back; with restore_modes, also restores the modes that the child changed. */
 void cli_child_take_terminal(cli_child *child, bool restore_modes);
 void cli_child_free(cli_child *child);
 

@@ -34,7 +34,7 @@ static void acquire_print_lock(const cli_options *options, const syncguard_lock 
     cli_json_end(&json);
 }
 
-/* A lock whose id nobody learns would only block its key. */
+/* A lock whose id cannot be printed is released, because it would only block its key. */
 static int acquire_print_or_release(const cli_options *options, syncguard_lock_set *set)
 {
     int code = CLI_OK;

@@ -1,4 +1,4 @@
-/* syncguard config: the places where the URL of the store may come from, and which one counts. */
+/* syncguard config: the places where the URL of the store may come from, and which one is used. */
 #include <stdio.h>
 
 #include "commands.h"

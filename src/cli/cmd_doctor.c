@@ -13,7 +13,7 @@
 #include "store.h"
 #include "text.h"
 
-/* A new file and those beside it do not fit into less. */
+/* A new file and the files beside it need at least this space. */
 enum { NEEDED_BYTES = 64 * 1024 };
 
 typedef struct findings {
@@ -64,7 +64,7 @@ static void doctor_report_missing_file(findings *f, syncguard_severity severity,
     doctor_report_finding(f, &finding);
 }
 
-/* What a quota leaves is not known before there is a file. */
+/* The rest of a quota is not known before there is a file. */
 static bool doctor_folder_has_space(const char *folder)
 {
     struct statvfs about;
@@ -108,7 +108,7 @@ static void doctor_diagnose_missing_file(const cli_options *options, findings *f
                                    "nothing if no lock was taken yet; otherwise correct the path");
 }
 
-/* An empty output would look as if all were fine. */
+/* An empty output would look as if everything were fine. */
 static void doctor_report_no_checks(findings *f)
 {
     static const syncguard_finding finding = {

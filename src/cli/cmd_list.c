@@ -1,6 +1,6 @@
 /*
- * syncguard list: the live locks whose keys match a pattern, as a table or as JSON.
- * --watch prints the table again and again over the last one.
+ * syncguard list: the live locks whose keys match a pattern, as a table or as JSON. --watch
+ * repeatedly prints the table over the previous one.
  */
 #include <fnmatch.h>
 #include <poll.h>
@@ -52,7 +52,7 @@ static int list_fail_memory(void)
     return cli_failure(&err);
 }
 
-/* Prints all to out; on failure what came before it, too. */
+/* Prints all locks to out; after a failure, those that were read before it. */
 static int list_print_locks(listing *l, syncguard_backend *backend, FILE *out, syncguard_error *err)
 {
     l->total = 0;

@@ -1,8 +1,8 @@
 /*
  * syncguard release: releases a lock by its id; or, with --key and --force, the lock that another
- * owner holds. The latter looks the id up and releases exactly that one: a grant that comes in
- * between is not touched. It writes an audit line before the release and one with the result after
- * it; without the first there is no release.
+ * owner holds. The latter looks up the id and releases exactly that lock: a grant that comes in
+ * between is not affected. It writes an audit line before the release and one with the result after
+ * it; if the first cannot be written, nothing is released.
  */
 #include <stdio.h>
 
@@ -98,7 +98,8 @@ static int release_by_key(const cli_options *options, syncguard_backend *backend
     return cli_exit_code(status);
 }
 
-/* Exactly one of an id and a key; and nobody takes a lock away by accident. */
+/* The options must name exactly one of an id and a key, and need --force, so that no lock is taken
+ * away by accident. */
 static int release_check_options(const cli_options *options)
 {
     if (options->count > 0 && options->key != NULL)

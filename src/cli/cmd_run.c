@@ -1,4 +1,4 @@
-/* syncguard run: acquires a lock, runs a command under it, releases. */
+/* syncguard run: acquires a lock, runs a command while it is held, and releases it. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum { RELEASE_AFTER_LOSS_MS = 1000 };
 
 /* How the child ended. */
 typedef struct ending {
-    int signal; /* that it died of, or that ended this command before there was a child; else 0 */
+    int signal; /* that killed the child, or ended this command before there was a child; else 0 */
     bool interrupted;
     bool never_ran;
 } ending;
@@ -32,7 +32,7 @@ static void run_wake_on_lost(void *context, syncguard_lock *lock, syncguard_lost
     (void)context;
     (void)lock;
     (void)reason;
-    cli_wake(); /* the main thread asks the lock itself */
+    cli_wake(); /* the main thread queries the lock itself */
 }
 
 /* Arguments of sh for the string of -c; NULL after a message. */
@@ -65,7 +65,7 @@ static char **run_parse_command(const cli_options *options)
     } else if (rest[0][0] == '-') {
         char shown[32];
         cli_escape(rest[0], shown, sizeof shown);
-        /* Without its value, which may be a URL with a password. */
+        /* The message omits the value, which may be a URL with a password. */
         shown[shown[1] == '-' ? strcspn(shown, "=") : 2] = '\0';
         cli_usage_error("option %s follows the key; options go before the key", shown);
         return NULL;
@@ -111,7 +111,8 @@ static int run_report_loss(const char *keys, int code)
 
 /*
  * A lock that is gone at its release was lost while the command ran. After a loss the store
- * probably does not answer, and the lease ends soon or is over: that is worth a short try only.
+ * probably does not answer, and the lease ends soon or is over, so the release gets only a short
+ * timeout.
  */
 static int run_release_locks(const cli_options *options, syncguard_lock_set *set, int code,
                              bool *was_lost)
@@ -144,7 +145,7 @@ static void run_remove_unused_locks(const cli_waiting *waiting, const syncguard_
     }
 }
 
-/* After the end of the child, so that it delays nothing. */
+/* Called after the end of the child, so that the lookup delays nothing. */
 static void run_report_next_holder(cli_waiting *waiting)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], holder[512];
@@ -155,9 +156,8 @@ static void run_report_next_holder(cli_waiting *waiting)
 }
 
 /*
- * Ctrl-C went to the child's group, which had the terminal. A script that started
- * this command expects it too: our group gets the signal, and this process dies
- * of it.
+ * Ctrl-C went to the child's group, which had the terminal. A script that started this command
+ * expects it too, so our group gets the signal, and this process dies of it.
  */
 static void run_forward_interrupt(void)
 {
@@ -216,8 +216,9 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
 }
 
 /*
- * Whether keys, times and owner label are valid, so that a failure is not about the command line: a
- * store in memory refuses nothing else, and is used by nobody else.
+ * Whether keys, times and owner label are valid, so that a failure has another cause than the
+ * command line. A store in memory checks them: it refuses nothing else, and no other process uses
+ * it.
  */
 static bool run_arguments_are_valid(const cli_options *options)
 {
@@ -261,7 +262,7 @@ int cmd_run(cli_options *options)
         figures.waited_ms = cli_now_ms() - waiting.begun_ms;
     cli_waiting_close(&waiting);
     char keys[CLI_KEY_NAMES_SIZE];
-    /* Not after a fault of the command line, which is no attempt. */
+    /* No metrics are written after an error on the command line, which is not an attempt. */
     if (options->metrics != NULL &&
         (figures.acquired || code != CLI_USAGE || run_arguments_are_valid(options)))
         cli_metrics_write(options->metrics, run_metrics_label(options, keys), &figures, code);

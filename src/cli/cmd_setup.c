@@ -35,7 +35,7 @@ static void setup_on_log(void *context, syncguard_log_level level, const char *m
     printf("%s: %s\n", s->store, message);
 }
 
-/* A store that would not be sent a statement needs none. */
+/* A store for which setup has no statements needs no setup. */
 static void setup_report_no_changes(const char *url, const char *store,
                                     const syncguard_options *options)
 {
@@ -63,7 +63,8 @@ int cmd_setup(cli_options *options)
         return cli_open_failure(options, url, &err);
     if (options->print || state.changes > 0)
         return CLI_OK;
-    if (!cli_url_valid(url, &err)) /* without anything to set up nobody has read its options */
+    /* If there was nothing to set up, the options of the URL have not been read. */
+    if (!cli_url_valid(url, &err))
         return cli_open_failure(options, url, &err);
     setup_report_no_changes(url, shown, &store);
     return CLI_OK;

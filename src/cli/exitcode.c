@@ -23,7 +23,7 @@ int cli_exit_code(syncguard_status status)
     case SYNCGUARD_E_AUTH_FAILED:
         return CLI_NO_AUTH;
     case SYNCGUARD_E_ABORTED: {
-        /* Only the signal handlers of the command abort. */
+        /* Only the command's signal handlers trigger an abort object. */
         int number = cli_signals_ended();
         return number > 0 ? CLI_SIGNAL_BASE + number : CLI_INTERNAL;
     }

@@ -100,7 +100,7 @@ static int command_dispatch(int argc, char **argv)
         return cli_usage_error("options come after the command");
     const cli_command *command = command_find(name);
     if (command == NULL) {
-        /* A URL that was put there may hold a password. */
+        /* The argument may be a URL with a password. */
         if (strspn(name, "abcdefghijklmnopqrstuvwxyz-") != strlen(name) || strlen(name) > 20)
             return cli_usage_error("the first argument is not a command");
         return cli_usage_error("unknown command '%s'", name);
@@ -119,9 +119,9 @@ static int command_dispatch(int argc, char **argv)
 }
 
 /*
- * If a standard stream is closed at start, the next descriptor that is opened gets
- * its number, and a message would go into a connection. So the number is taken by
- * a descriptor that can be neither read nor written; a child finds it closed.
+ * If a standard stream is closed at start, the next descriptor that is opened gets its number, and
+ * a message would be written to a connection. So /dev/null takes the number, opened in the
+ * direction that a standard stream does not use; a child finds it closed.
  */
 static void streams_occupy_closed(void)
 {

@@ -22,8 +22,8 @@
 #define LABEL_SIZE (2 * CLI_KEY_NAMES_SIZE)
 #define FOLDER_LOCK_MS 1000
 
-/* Those from FIRST_KEPT on describe the last run that had the lock and the last success. A run that
- * does not get the lock copies them from the file that it replaces. */
+/* The series from FIRST_KEPT on describe the last run that had the lock and the last success. A run
+ * that does not get the lock copies them from the file that it replaces. */
 enum {
     ACQUIRED,
     WAIT,
@@ -40,7 +40,7 @@ enum {
 
 #define TEXT_SIZE (SERIES * (LABEL_SIZE + 512))
 
-/* The text of help is the same in every file: the node_exporter merges them. */
+/* The help texts must be the same in every file, because the node_exporter merges the files. */
 static const struct {
     const char *name;
     const char *help;
@@ -58,7 +58,7 @@ static const struct {
                  "When the last run with the lock and exit code 0 ended; 0 if there was none."},
 };
 
-/* As the text format wants the value of a label. The key is UTF-8 (the library has checked it). */
+/* Escapes a label value for the text format. The key is UTF-8 (the library has checked it). */
 static void metrics_escape_label(const char *text, char *out, size_t size)
 {
     size_t used = 0;
@@ -70,8 +70,8 @@ static void metrics_escape_label(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* The value of a series in text, in thousandths; -1 if it is not there or not as metrics_format_text writes
- * it: at most 15 digits with three decimals. */
+/* The value of a series in text, in thousandths; -1 if it is missing or not in the form that
+ * metrics_format_text writes: at most 15 digits, three of them decimals. */
 static int64_t metrics_find_value(const char *text, const char *name, const char *label)
 {
     char start[LABEL_SIZE + 128];
@@ -90,8 +90,8 @@ static int64_t metrics_find_value(const char *text, const char *name, const char
     return value;
 }
 
-/* For a file of a version that wrote no time of a success, and put the figures of an attempt
- * without the lock in place of those of a run: such an attempt is not kept as a run. */
+/* For a file of an earlier version, which wrote no time of the last success and replaced the
+ * figures of a run with those of an attempt without the lock: such figures are not kept. */
 static void metrics_complete_values(const char *old, const char *label, int64_t values[SERIES])
 {
     bool run = metrics_find_value(old, all_series[ACQUIRED].name, label) == 1000;
@@ -104,7 +104,7 @@ static void metrics_complete_values(const char *old, const char *label, int64_t 
         values[i] = -1;
 }
 
-/* In thousandths; -1 for a series that is not written. */
+/* The values are in thousandths; -1 for a series that is not written. */
 static void metrics_collect_values(const char *old, const char *label,
                                    const cli_run_figures *figures, int code, int64_t values[SERIES])
 {
@@ -126,7 +126,7 @@ static void metrics_collect_values(const char *old, const char *label,
         values[SUCCESS] = now;
 }
 
-/* 0 if it does not fit. */
+/* Returns the length of the text; 0 if it does not fit. */
 static size_t metrics_format_text(const char *label, const int64_t values[SERIES], char *out,
                                   size_t size)
 {
@@ -169,7 +169,7 @@ static int metrics_folder_length(const char *path)
 }
 
 /* A new file in the folder of path. The name is hidden and does not end in .prom, so the
- * node_exporter never reads it. False: errno says why. */
+ * node_exporter never reads it. If the result is false, errno says why. */
 static bool metrics_create_temporary(const char *path, char *name, size_t size, int *fd)
 {
     int length =
@@ -184,8 +184,9 @@ static bool metrics_create_temporary(const char *path, char *name, size_t size, 
 
 /*
  * Locks the folder of path, so that of two runs that end together the later one reads what the
- * earlier one wrote. Closing the descriptor unlocks it. Whoever may read the folder can lock it, so
- * after a second, or where folders cannot be locked, the run goes on without: -1 or unlocked.
+ * earlier one wrote. Closing the descriptor unlocks it. Every user who may read the folder can lock
+ * it, so after a second, or where folders cannot be locked, the run continues without the lock: the
+ * result is then -1 or an unlocked descriptor.
  */
 static int metrics_lock_folder(const char *path)
 {
@@ -201,8 +202,8 @@ static int metrics_lock_folder(const char *path)
     return fd;
 }
 
-/* The text of the file behind a line feed, so that each of its lines begins with one; "" if it
- * cannot be read or is larger than any that this command writes. */
+/* Reads the file and puts a line feed in front of its text, so that every line follows one; "" if
+ * it cannot be read or is larger than any file that this command writes. */
 static void metrics_read_previous(const char *path, char *out, size_t size)
 {
     size_t used = 1;

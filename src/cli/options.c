@@ -175,13 +175,13 @@ static int options_set_value(const option_row *row, char *value, cli_options *ou
     return CLI_OK;
 }
 
-/* The tables that getopt_long wants, for the options of one command. */
+/* Builds the tables for getopt_long with the options of one command. */
 static void options_build_getopt_tables(const cli_command *command, char *letters,
                                         struct option *names)
 {
     if (command->options_first)
         *letters++ = '+';
-    *letters++ = ':'; /* report a missing value as such */
+    *letters++ = ':'; /* makes getopt_long report a missing value as such */
     for (size_t i = 0; i < ROWS; i++) {
         if ((command->takes & rows[i].bit) == 0)
             continue;
@@ -213,7 +213,7 @@ static const option_row *options_find_row(int found)
     return NULL;
 }
 
-/* What follows '=' is not repeated: it may be a URL with a password. */
+/* The message omits the text after '=', which may be a URL with a password. */
 static int options_refuse_option(int found, char **argv)
 {
     char name[64];
@@ -235,7 +235,7 @@ static int options_refuse_option(int found, char **argv)
 
 /*
  * One lock id in 64 begins with a minus sign, and scripts do not expect that. No option looks like
- * a lock id, so it is moved behind the options. Returns the new end of the options.
+ * a lock id, so the lock id is moved behind the options. Returns the new end of the options.
  */
 static int options_move_lock_id(const cli_command *command, int argc, char **argv)
 {
@@ -252,7 +252,7 @@ static int options_move_lock_id(const cli_command *command, int argc, char **arg
     return argc;
 }
 
-/* Combinations of options, and the number of operands. */
+/* Checks combinations of options, and the number of operands. */
 static int options_check(const cli_command *command, const cli_options *out)
 {
     if (out->nonblock && out->wait_ms != SYNCGUARD_WAIT_FOREVER)

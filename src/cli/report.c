@@ -5,9 +5,9 @@
  * The status line has no newline; the next message or call replaces it. Log
  * messages may come from any thread, so its state is atomic.
  *
- * A message never waits long for its reader: a pipe that nobody drains must stop
- * neither the supervision of a child nor the renewals. What finds no room is lost,
- * except for a record, which is written completely or reported as failed.
+ * A message never waits long for its reader: a pipe that no process reads must stop neither the
+ * supervision of a child nor the renewals. A message that does not fit into the pipe is lost; a
+ * record is written completely or reported as failed.
  */
 #include <errno.h>
 #include <limits.h>
@@ -73,7 +73,8 @@ static bool stderr_is_terminal(void)
     return kind != NULL && *kind != '\0' && strcmp(kind, "dumb") != 0;
 }
 
-/* Waits for room, but only once until somebody reads again. */
+/* Waits for room in the pipe. If the last wait was in vain, it only checks whether the reader has
+ * read since. */
 static bool stderr_wait_for_room(void)
 {
     struct pollfd stream = {STDERR_FILENO, POLLOUT, 0};
@@ -84,7 +85,7 @@ static bool stderr_wait_for_room(void)
         ready = poll(&stream, 1, left > 0 ? (int)left : 0);
     } while (ready < 0 && errno == EINTR);
     atomic_store(&unread, ready == 0);
-    return ready != 0; /* if it cannot tell, the write does */
+    return ready != 0; /* if poll fails, the write reports the error */
 }
 
 /* A pipe with room takes PIPE_BUF bytes without blocking. */
@@ -99,7 +100,7 @@ static void stderr_write(const char *text, size_t length)
     }
 }
 
-/* Messages of servers and file names may be part of it, so the whole message is escaped. */
+/* A message may contain texts of servers and file names, so all of it is escaped. */
 static void stderr_print_message(const char *format, va_list arguments)
 {
     char message[4096], line[4096];
@@ -124,7 +125,7 @@ void cli_message(const char *format, ...)
     va_end(arguments);
 }
 
-/* A descriptor that is writable but refuses (EAGAIN) is tried again after a pause. */
+/* If a writable descriptor still refuses the data (EAGAIN), the write is repeated after a pause. */
 static bool stderr_write_record(const char *text, size_t length)
 {
     int64_t end = cli_now_ms() + RECORD_MS;
@@ -202,7 +203,7 @@ static const char *tls_hint(const syncguard_error *err)
     return NULL;
 }
 
-/* libpq cannot use the client's own certificate or its key. */
+/* Whether libpq could not use the client's own certificate or its key. */
 static bool own_certificate_failed(const char *what)
 {
     return strstr(what, "private key file") != NULL ||
@@ -225,7 +226,7 @@ static const char *certificate_hint(const syncguard_error *err)
     return "check the server's certificate and ca_file";
 }
 
-/* For a store that is a file: it has no name here, and there is no server to check. */
+/* For a store that is a file: its name is not set here, and there is no server to check. */
 static const char *file_hint(const syncguard_error *err)
 {
     if (*store != '\0')
@@ -242,8 +243,9 @@ static bool command_is(const char *name)
     return command != NULL && strcmp(command, name) == 0;
 }
 
-/* The user is known, and its password is right. Doctor does not help if it is refused itself, nor
- * with the right to create tables: without them it can only point to setup. */
+/* The server has accepted user and password. Doctor does not help if it was itself refused, nor in
+ * setup, which lacks the permission to create tables: without tables, doctor can only refer to
+ * setup. */
 static const char *permission_hint(const syncguard_error *err)
 {
     static const char *const codes[] = {"NOPERM", "42501", "PERMISSION_DENIED"};
@@ -288,7 +290,8 @@ int cli_failure(const syncguard_error *err)
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
-    /* With a code of the store, or a path in front, it is not about the command line. */
+    /* A failure that has a code of the store, or whose text begins with a path, is not an error on
+     * the command line. */
     bool coded = err->native[0] != '\0';
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && (coded || what[0] == '/')) {
         cli_message("%s%s%s (%s%s%s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
@@ -298,7 +301,7 @@ int cli_failure(const syncguard_error *err)
     }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
         return cli_usage_error("%s", what);
-    /* A server is named as it is in its URL; of a file the place of its URL is worth knowing. */
+    /* The message names a server as its URL does; for a file it says where the URL comes from. */
     bool file = file_hint(err) != NULL && what[0] == '/';
     cli_message("%s%s%s (%s%s%s: %s%s%s)", store, *store != '\0' ? ": " : "", what,
                 syncguard_status_name(err->code), coded ? " " : "", err->native, error_hint(err),
@@ -311,7 +314,7 @@ void cli_log(void *context, syncguard_log_level level, const char *message)
     (void)context;
     if (level == SYNCGUARD_LOG_WARN)
         cli_message("%s", message);
-    else if (level >= SYNCGUARD_LOG_INFO) /* a lost lock, too: the command says so with its key */
+    else if (level >= SYNCGUARD_LOG_INFO) /* also a loss, which the command reports with the key */
         cli_verbose("%s", message);
 }
 
@@ -328,8 +331,8 @@ void cli_release_error(void *context, const syncguard_error *error, const char *
                 syncguard_status_name(error->code));
 }
 
-/* Cut at the width of the terminal; counted in bytes, so that it never wraps, and with room for
- * the ^C that the terminal shows. */
+/* The length at which text is cut to fit on one line of the terminal. Bytes are counted, so that
+ * the line never wraps, and there is room for the ^C that the terminal shows. */
 static size_t status_line_fitting_length(const char *text)
 {
     struct winsize window;
@@ -345,7 +348,7 @@ static size_t status_line_fitting_length(const char *text)
     return length;
 }
 
-/* In the background the shell writes to the terminal. */
+/* While this process is in the background, the shell writes to the terminal. */
 bool cli_has_status_line(void)
 {
     return stderr_is_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();

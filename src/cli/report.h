@@ -10,7 +10,7 @@ void cli_set_verbose(bool on);
 /* The server that failures refer to, without secrets; "" if there is none. */
 void cli_set_store(const char *shown);
 const char *cli_store_name(void);
-/* Where its URL comes from: an option, a variable or a file. */
+/* The source of its URL: an option, a variable or a file. */
 void cli_set_source(const char *place);
 const char *cli_source(void);
 
@@ -19,12 +19,12 @@ void cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * reader. False if it could not be written. The caller ignores SIGPIPE. */
 #define CLI_RECORD_SIZE 8192
 bool cli_record(const char *line);
-/* Only with -v. */
+/* Prints the message only with -v. */
 void cli_verbose(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* With -v or on a terminal: for outcomes that a script learns from the exit code. */
+/* Prints the message with -v or on a terminal: for outcomes that a script sees in the exit code. */
 void cli_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool cli_notices(void);
-/* Reports a fault of the command line; returns CLI_USAGE. */
+/* Reports an error on the command line; returns CLI_USAGE. */
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Reports why an operation failed; returns its exit code. */
 int cli_failure(const syncguard_error *err);

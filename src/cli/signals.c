@@ -77,9 +77,10 @@ void cli_signals_ignore_pipe(void)
 }
 
 /*
- * Whoever started this command may have blocked them: without SIGCHLD it would not learn that the
- * child has ended, without SIGCONT that it goes on. The others stay as they are; a signal that is
- * blocked on purpose ends neither the command nor the child.
+ * The process that started this command may have blocked these signals: without SIGCHLD the command
+ * would not learn that the child has ended, without SIGCONT that it was itself continued. All
+ * others stay as they are; a signal that is blocked on purpose ends neither the command nor the
+ * child.
  */
 static void signals_unblock_needed(void)
 {
@@ -96,8 +97,8 @@ bool cli_signals_start(void)
         return false;
     pthread_sigmask(SIG_SETMASK, NULL, &mask_at_start);
     sigaction(SIGPIPE, NULL, &pipe_at_start);
-    signal_set_action(SIGPIPE,
-                      SIG_IGN); /* a closed stderr must not end the supervision of a child */
+    /* A closed stderr must not end the supervision of a child. */
+    signal_set_action(SIGPIPE, SIG_IGN);
     struct sigaction before;
     for (size_t i = 0; i < CAUGHT; i++) {
         sigaction(caught[i], NULL, &before);
@@ -114,7 +115,7 @@ void cli_signals_abort(syncguard_abort *abort_object)
 {
     to_abort = abort_object;
     if (ended_by != 0)
-        syncguard_abort_trigger(abort_object); /* the signal came before there was one */
+        syncguard_abort_trigger(abort_object); /* the signal came before the abort object */
 }
 
 int cli_signals_ended(void)
@@ -184,9 +185,8 @@ bool cli_signals_stop(int number)
             pending[i] = 0;
     }
     signal_set_action(number, SIG_DFL);
-    kill(0, number);
+    kill(0, number); /* this process is stopped here until SIGCONT */
     bool continued = false;
-    /* This process is stopped here until SIGCONT. */
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == SIGCONT)
             continued = pending[i] != 0;
@@ -217,7 +217,7 @@ void cli_signals_die_of(int number)
     die_of = number;
 }
 
-/* The core dump would be of this process, not of the one that failed. */
+/* Without a core dump, which would be of this process and not of the one that failed. */
 void cli_signals_die(void)
 {
     const struct rlimit none = {0, 0};

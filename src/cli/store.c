@@ -1,4 +1,5 @@
-/* The store that the options name: its URL, what of it may be printed, and the owner label. */
+/* The store that the options name: its URL, the part of the URL that may be printed, and the owner
+ * label. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "store.h"
 #include "text.h"
 
-/* Of the file that place names with @. A wait for a pipe ends by call. */
+/* Reads the URL from the file that place names with @. call limits the wait for a pipe. */
 static int store_read_url_file(const char *place, const char *path, const syncguard_call *call,
                                char *buffer)
 {
@@ -60,7 +61,7 @@ static int store_find_url(const cli_options *options, const syncguard_call *call
     return CLI_OK;
 }
 
-/* For messages: the place, and the file if the place names one. */
+/* Notes for messages where the URL comes from: the place, and the file if the place names one. */
 static void store_note_url_source(const cli_options *options)
 {
     cli_place places[CLI_PLACES];
@@ -167,8 +168,8 @@ const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUA
     const char *user = getenv("USER");
     if (options->owner != NULL)
         return options->owner;
-    /* The environment is enough for a label, and costs no lookup in the user database, which cron
-     * jobs and containers need. */
+    /* The environment is good enough for a label, and saves the lookup in the user database. Only
+     * processes without these variables (cron jobs, containers) need the lookup. */
     if (user == NULL || *user == '\0')
         user = getenv("LOGNAME");
     if (user == NULL || *user == '\0') {
@@ -224,8 +225,8 @@ static bool store_url_file_path(const char *url, char path[CLI_URL_SIZE])
 }
 
 /*
- * Opening a server's handle sends nothing. For a file its options are checked with a path that
- * cannot exist, so that nothing is created or opened.
+ * Opening the handle of a server sends nothing. For a file, the options are checked with a path
+ * that cannot exist, so that nothing is created or opened.
  */
 bool cli_url_valid(const char *url, syncguard_error *err)
 {
@@ -264,9 +265,9 @@ int cli_open_failure(const cli_options *options, const char *url, const syncguar
 {
     syncguard_error ignored;
     if (err->code != SYNCGUARD_E_INVALID_ARGUMENT ||
-        cli_url_valid(url, &ignored)) /* then it is about the owner label or the file */
+        cli_url_valid(url, &ignored)) /* then the failure is about the owner label or the file */
         return store_report_open_error(url, err);
-    /* A message that begins with a path is about the module: --help does not help. */
+    /* A message that begins with a path is about the module, for which --help is of no use. */
     if (options->backend != NULL && options->backend[0] != '@' && err->message[0] != '/')
         return cli_usage_error("the URL given with -b: %s", err->message);
     cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
@@ -287,10 +288,10 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     store.owner = owner;
     store.log = cli_log;
     store.on_release_error = cli_release_error;
-    /* Only with NULL are the missing folders of the default file created. */
+    /* syncguard_open creates the missing folders of the default file only if the URL is NULL. */
     bool named = options->backend != NULL || getenv("SYNCGUARD_URL") != NULL;
     const char *given = named ? url : NULL;
-    syncguard_status status;
+    syncguard_status status = SYNCGUARD_OK;
     syncguard_error err;
     do {
         status = syncguard_open(given, &store, out, &err);

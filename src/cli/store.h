@@ -7,25 +7,24 @@
 #include "options.h"
 
 #define CLI_URL_SIZE 8193
-/* The URL, into a buffer of CLI_URL_SIZE bytes. CLI_OK or an exit code. It is found only once: a
- * file may be a pipe. */
+/* Writes the URL to a buffer of CLI_URL_SIZE bytes. CLI_OK or an exit code. The URL is read only
+ * once, because its file may be a pipe. */
 int cli_store_url(const cli_options *options, char *buffer);
-/* The same; waits for a pipe as call says. */
+/* The same; call limits the wait for a pipe. */
 int cli_store_url_within(const cli_options *options, const syncguard_call *call, char *buffer);
-/* Whether it contains a password, or may do so. */
+/* Whether the URL contains a password, or may contain one. */
 bool cli_url_has_password(const char *url);
-/* False, and the reason in err, if no command could open it: its scheme, library or options.
- * Neither sends nor creates anything. */
+/* False, with the reason in err, if no command could open the URL because of its scheme, its
+ * library or its options. Neither sends nor creates anything. */
 bool cli_url_valid(const char *url, syncguard_error *err);
-/* Reports why the store could not be opened or set up: if the URL is wrong, with the place that it
- * comes from. Returns the exit code. */
+/* Reports why the store could not be opened or set up and, if the URL is wrong, where it comes
+ * from. Returns the exit code. */
 int cli_open_failure(const cli_options *options, const char *url, const syncguard_error *err);
-/* Refuses memory: for a command that needs a store which outlives it. CLI_OK or an exit code. */
+/* Refuses memory: for commands that need a store which outlives them. CLI_OK or an exit code. */
 int cli_refuse_memory(const cli_options *options);
-/* The URL without user, password and options: safe to print. */
+/* Writes the URL without user, password and options: safe to print. */
 void cli_url_without_secrets(const char *url, char *out, size_t size);
-/* Failures that are reported from now on name this store; so does -v, at once. shown: the URL as
- * above. */
+/* Makes all later failures name this store, and names it now with -v. shown: the URL as above. */
 void cli_announce_store(const char *url, char *shown, size_t size);
 /* The owner label of this command's locks: --owner, or user@host:pid. */
 const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUARD_OWNER_SIZE]);
@@ -33,16 +32,17 @@ const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUA
 /* The name of this user in the user database, else its number. */
 void cli_user_name(char *out, size_t size);
 
-/* Called when a server could not be reached; true: try again. */
+/* Called when a server could not be reached. True if the open is to be tried again. */
 typedef bool cli_open_again(void *context, const syncguard_error *err);
-/* CLI_OK or an exit code after a message. owner and again may be NULL. */
+/* Opens the store. CLI_OK, or an exit code after a message. owner and again may be NULL. */
 int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
              syncguard_backend **out);
 
 /* For commands that change no lock or only existing ones: a file that does not exist is not
  * created. Then the result is CLI_OK and *out NULL, after a message. */
 int cli_open_existing(const cli_options *options, syncguard_backend **out);
-/* The path of a store that is a file, into a buffer of CLI_URL_SIZE bytes. False for others. */
+/* Writes the path of a store that is a file to a buffer of CLI_URL_SIZE bytes. False for other
+ * stores. */
 bool cli_store_file(const cli_options *options, char *path);
 
 #endif

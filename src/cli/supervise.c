@@ -30,12 +30,12 @@
 #include "watchdog.h"
 
 enum {
-    LONGEST_ACQUIRE_MS = 1000, /* as long as the request that got the lock may well have taken */
+    LONGEST_ACQUIRE_MS = 1000, /* assumed duration of the request that acquired the lock */
     LEASE_GRACE_MS = 5000,
     ABSENT_GRACE_MS = 500,
     DRAIN_STEP_MS = 20,
     WATCHDOG_STEP_MS = 1000, /* between two starts of a watchdog */
-    JUMP_MS = 2000,          /* woken that late: stopped, or the machine was suspended */
+    JUMP_MS = 2000,          /* a wake-up this late follows a stop, or a suspend of the machine */
     UNTIMED_STEP_MS = 250
 };
 #define NEVER INT64_MAX
@@ -57,7 +57,7 @@ typedef struct supervisor {
     bool killed;
     bool reaped;
     int status;
-    unsigned passed; /* signals that only the program got, as bits */
+    unsigned passed; /* signals that only the program received, as bits */
 } supervisor;
 
 static int64_t ms_min(int64_t a, int64_t b)
@@ -144,7 +144,7 @@ static void supervisor_on_stopped(supervisor *s, int number)
     supervisor_on_continued(s);
 }
 
-/* Those that ask a daemon to reload or to report: its workers may have no handler for them. */
+/* Signals that ask a daemon to reload or to report; its workers may have no handler for them. */
 static bool signal_is_for_program_only(int number)
 {
     return number == SIGHUP || number == SIGUSR1 || number == SIGUSR2;
@@ -165,7 +165,8 @@ static void supervisor_forward_signal(supervisor *s, int number)
         cli_child_signal_program(s->child, SIGCONT);
 }
 
-/* If the program died of a signal that only it got, its group ends with it, before the release. */
+/* If the program died of a signal that only it received, its group is ended as well, before the
+ * release. */
 static void supervisor_end_group(const supervisor *s)
 {
     int number = WIFSIGNALED(s->status) ? WTERMSIG(s->status) : 0;
@@ -240,8 +241,9 @@ static void supervisor_terminate_child(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
-/* Whether a lease with so much left ends with --max-hold. The hold begins when the acquire is sent,
- * which was a little before started_ms. A lease that ends much earlier was not renewed. */
+/* Whether a lease of which this much is left ends because of --max-hold. The hold begins when the
+ * acquire is sent, which was a little before started_ms. A lease that ends much earlier was not
+ * renewed. */
 static bool lease_ends_with_max_hold(const supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
@@ -353,7 +355,8 @@ static int supervisor_start_child(supervisor *s, char **argv, char **variables)
     return code;
 }
 
-/* Three times per lease, so that a short pause of this process does not trigger the watchdog. */
+/* Feeds the watchdog three times per lease, so that a short pause of this process does not trigger
+ * it. */
 static int64_t supervisor_feed_watchdog(const supervisor *s)
 {
     int64_t end_ms = supervisor_lease_end_ms(s);
@@ -413,7 +416,7 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
     }
 }
 
-/* Until the child and, if the lock was lost, its group have ended. */
+/* Runs until the child and, if the lock was lost, its group have ended. */
 static void supervisor_run(supervisor *s)
 {
     int64_t expected = NEVER;

@@ -1,6 +1,6 @@
 /*
- * UTF-8, and text made safe for a terminal: keys and labels come from whoever wrote
- * to the store, and must neither control the terminal nor break a line.
+ * UTF-8, and text made safe for a terminal: any program with access to the store can write keys and
+ * labels, which must neither control the terminal nor break a line.
  */
 #include <locale.h>
 #include <string.h>
@@ -70,7 +70,7 @@ bool cli_is_control(uint32_t point)
 
 void cli_use_utf8(void)
 {
-    /* Not every system has the first one. */
+    /* Not every system has the first locale. */
     static const char *const names[] = {"C.UTF-8", "en_US.UTF-8", ""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (setlocale(LC_CTYPE, names[i]) != NULL)
@@ -104,7 +104,7 @@ size_t cli_fitting(const char *text, size_t length, int columns)
 {
     size_t end = 0;
     while (end < length) {
-        size_t more;
+        size_t more = 0;
         columns -= character_columns(text + end, 2, &more);
         if (columns < 0 || more > length - end)
             break;

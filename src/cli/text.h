@@ -13,13 +13,14 @@ uint32_t cli_utf8_decode(const unsigned char *text, size_t length);
 /* True for control and format characters: they must not reach a terminal. */
 bool cli_is_control(uint32_t point);
 
-/* Makes the functions of the C library take text for UTF-8, and so know wide characters. */
+/* Makes the functions of the C library treat text as UTF-8, so that they know the width of each
+ * character. */
 void cli_use_utf8(void);
-/* Columns of a terminal that the text takes; one for a character that the C library does not know.
- */
+/* The number of terminal columns that the text takes. A character that the C library does not know
+ * counts as one. */
 int cli_columns(const char *text);
-/* Bytes of the characters at the beginning of text, of at most length bytes, that fit into so many
- * columns; an unknown character counts as two. */
+/* The number of bytes at the beginning of text (which has length bytes) whose characters fit into
+ * this number of columns. An unknown character counts as two. */
 size_t cli_fitting(const char *text, size_t length, int columns);
 
 /* Escapes control characters and backslashes; cuts at the end of a whole character. */

@@ -54,7 +54,7 @@ bool cli_parse_duration(const char *text, int64_t *ms)
     if (digits && *text == '.') {
         digits = false;
         for (text++; *text >= '0' && *text <= '9'; text++, digits = true) {
-            if (scale < 1000000) { /* finer than that is below a millisecond of any unit we have */
+            if (scale < 1000000) { /* further digits are less than a millisecond of any unit */
                 part = part * 10 + (*text - '0');
                 scale *= 10;
             }

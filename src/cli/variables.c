@@ -21,11 +21,12 @@ enum {
     OTHERS = 3,  /* variables that do not belong to one key */
     PER_KEY = 5, /* those that do */
     ENTRY = 2 * (SYNCGUARD_HASH_SIZE - 1) + 2,
-    LONGEST_HELD = 64 * ENTRY * 4, /* of outer runs; beyond, the variable is not believed */
+    LONGEST_HELD = 64 * ENTRY * 4, /* of outer runs; a longer variable is ignored */
     LOOKUP_TIMEOUT_MS = 2000
 };
 
-/* Whether it is set anew, or must not be passed on. A URL without a password stays as it is. */
+/* Whether the variable is set anew, or must not be passed on. A URL without a password stays as it
+ * is. */
 static bool variable_is_dropped(const char *variable, bool export_url)
 {
     static const char *const names[] = {
@@ -37,7 +38,7 @@ static bool variable_is_dropped(const char *variable, bool export_url)
         if (strncmp(variable, names[i], strlen(names[i])) != 0)
             continue;
         const char *rest = variable + strlen(names[i]);
-        if (*rest == '_') /* that of one key of several */
+        if (*rest == '_') /* the variable of one key of several */
             rest += 1 + strspn(rest + 1, "0123456789");
         if (*rest == '=')
             return true;
@@ -88,7 +89,7 @@ static bool variables_add_keys(char **end, const cli_options *options,
     return added;
 }
 
-/* What outer runs hold, if that can be believed; else "". */
+/* The locks that outer runs hold; "" if the variable is missing or too long. */
 static const char *variables_outer_held(void)
 {
     const char *held = getenv("SYNCGUARD_HELD");
@@ -116,8 +117,8 @@ static bool variables_add_held(char **end, const syncguard_lock_set *set)
     return added;
 }
 
-/* A URL with a password is not passed on: an empty one is, with which a nested command fails
- * instead of using another store. */
+/* A URL with a password is not passed on. An empty one is passed instead, so that a nested command
+ * fails and does not use another store. */
 static bool variables_add_url(char **end, const cli_options *options, bool drop_url)
 {
     char url[CLI_URL_SIZE] = "";
@@ -174,8 +175,8 @@ static bool key_held_by_outer_run(syncguard_backend *backend, const char *key)
     return syncguard_hash(lock.lock_id, entry + SYNCGUARD_HASH_SIZE) && strstr(held, entry) != NULL;
 }
 
-/* With slots: any of them. It need not lead to a deadlock then, but does when the other slots are
- * held by runs of the same kind. */
+/* With slots, any slot counts. The wait then need not be a deadlock, but is one when runs of the
+ * same kind hold the other slots. */
 bool cli_held_by_outer_run(syncguard_backend *backend, const char *key, int slots)
 {
     char slot[SYNCGUARD_KEY_SIZE];

@@ -31,7 +31,7 @@ static int64_t waiting_elapsed_ms(const cli_waiting *waiting)
     return cli_now_ms() - waiting->begun_ms;
 }
 
-/* What is left of -w, at most limit. */
+/* The time that is left of -w, at most limit. */
 static int64_t waiting_remaining_ms(const cli_waiting *waiting, int64_t limit)
 {
     if (waiting->options->wait_ms == SYNCGUARD_WAIT_FOREVER)
@@ -69,7 +69,7 @@ static void waiting_describe_failure(const cli_waiting *waiting, const syncguard
              *store != '\0' ? ": " : "", err->message, syncguard_status_name(err->code));
 }
 
-/* Whose slots they are is not said: that would be one lookup for each. */
+/* The text does not name the owners: that would need one lookup for each slot. */
 static void waiting_describe_slots(const cli_waiting *waiting, int64_t left_ms, char *out,
                                    size_t size)
 {
@@ -82,8 +82,9 @@ static void waiting_describe_slots(const cli_waiting *waiting, int64_t left_ms, 
              left_ms >= 0 ? left : "");
 }
 
-/* Acquired while we waited, and never renewed since. In containers, others may have our default
- * label; a lease longer than that of a grant (with room for the rounding of times) is theirs. */
+/* Whether the lock was acquired during this wait and has not been renewed since. In containers,
+ * other commands may have our default label; a lease longer than that of a grant (with room for the
+ * rounding of times) is theirs. */
 static bool waiting_lock_may_be_ours(const cli_waiting *waiting, const syncguard_lock_info *info)
 {
     int64_t longest_ms = waiting->options->ttl_ms + waiting->options->ttl_ms / 4;
@@ -93,11 +94,11 @@ static bool waiting_lock_may_be_ours(const cli_waiting *waiting, const syncguard
 }
 
 /*
- * Looks up the key that is in the way: the only one, or the first with another owner label. If all
- * held keys have our label, which other commands may use too, it is the last one: keys are locked
- * in byte order, so those that we hold come before the one that we wait for. Once we had them all,
- * a key with our label may be ours. So is one with the default label that may be a grant that the
- * store has not confirmed.
+ * Looks up the key that this command waits for: the only one, or the first with another owner
+ * label. If all held keys have our label, which other commands may use too, it is the last one:
+ * keys are locked in byte order, so the keys that we hold come before the one that we wait for. A
+ * key with our label may be ours, and is skipped, if we had acquired all of several keys, or if it
+ * has the default label and may be a grant that the store has not confirmed.
  */
 static syncguard_status waiting_find_holder(cli_waiting *waiting, const syncguard_call *call,
                                             syncguard_lock_info_raw *info, syncguard_error *err)
@@ -153,7 +154,7 @@ static bool waiting_compose_report(cli_waiting *waiting, int64_t left_ms, char *
     return true;
 }
 
-/* On a terminal the line is renewed at each call; elsewhere a report is due now and then. */
+/* On a terminal the line is updated at each call; elsewhere a report is due at intervals. */
 static bool waiting_report_is_due(cli_waiting *waiting, bool terminal)
 {
     if (!terminal)
@@ -182,7 +183,7 @@ static void waiting_on_wait(void *context, int attempts, int64_t since_ms, int64
     bool failed = false, terminal = cli_has_status_line();
     (void)attempts;
     (void)since_ms;
-    /* For one key the lookup is newer than left_ms. */
+    /* For one key the lookup is more recent than left_ms. */
     if (waiting_report_is_due(waiting, terminal) &&
         waiting_compose_report(waiting, left_ms, text, sizeof text, &failed))
         waiting_show_report(waiting, text, terminal, failed);
@@ -206,7 +207,7 @@ static bool waiting_retry_open(void *context, const syncguard_error *err)
     return cli_signals_ended() == 0;
 }
 
-/* The first thing that may take long: a pipe with the URL. -n and -w 0 do not refer to it. */
+/* The first step that may take long: reading a URL from a pipe. -n and -w 0 do not apply to it. */
 static int waiting_read_url(const cli_waiting *waiting)
 {
     char url[CLI_URL_SIZE];
@@ -242,7 +243,7 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
     int code = waiting_read_url(waiting);
     if (code != CLI_OK)
         return code;
-    /* As it was given: the library refuses a label that is too long. */
+    /* The label is passed as it was given: the library refuses one that is too long. */
     return cli_open(options, options->owner != NULL ? options->owner : waiting->owner,
                     waiting_retry_open, waiting, &waiting->backend);
 }
@@ -271,7 +272,7 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
     snprintf(out, size, "held by %s, expires in %s", owner, left);
 }
 
-/* Why the lock was not to be had. */
+/* Describes why the lock was not acquired. */
 static void waiting_describe_conflict(cli_waiting *waiting, char *out, size_t size)
 {
     out[0] = '\0';
@@ -283,8 +284,8 @@ static void waiting_describe_conflict(cli_waiting *waiting, char *out, size_t si
         snprintf(out, size, "held by another owner until just now");
 }
 
-/* With -E the caller expects a lock that is held, and people at a terminal may still want to know.
- * -q is about -n; a wait that ended in vain is reported. */
+/* With -E the caller expects that the lock may be held, but a user at a terminal may still want to
+ * know. -q applies to -n; a wait that ended in vain is reported. */
 static bool conflict_is_reported(const cli_options *options, syncguard_status status)
 {
     if (options->verbose)
@@ -316,7 +317,7 @@ static int waiting_report_not_acquired(cli_waiting *waiting, syncguard_status st
     return code;
 }
 
-/* A key that a run around this one holds is never released while this one waits. */
+/* A key that an outer run holds is never released while this run waits. */
 static int waiting_refuse_nested(const cli_waiting *waiting)
 {
     const cli_options *options = waiting->options;

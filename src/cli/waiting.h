@@ -8,8 +8,8 @@
 
 typedef struct cli_waiting {
     const cli_options *options;
-    const char *key; /* that is in the way, as far as it is known: one of options->keys */
-    char slot_key[SYNCGUARD_KEY_SIZE]; /* with --slots: of the slot that was acquired, else of 1 */
+    const char *key; /* that the command waits for, as far as it is known: one of options->keys */
+    char slot_key[SYNCGUARD_KEY_SIZE]; /* with --slots: that of the acquired slot, else of slot 1 */
     char owner[SYNCGUARD_OWNER_SIZE];
     bool owner_is_ours; /* the default label of this process; in a container others may have it */
     syncguard_backend *backend;
@@ -20,16 +20,18 @@ typedef struct cli_waiting {
 } cli_waiting;
 
 /* Catches signals and opens the store; a server that cannot be reached is tried again as -n and -w
- * say. The owner label names owner_pid. CLI_OK or an exit code; close it in both cases. */
+ * allow. The owner label names owner_pid. CLI_OK or an exit code; the caller must close it in both
+ * cases. */
 int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t owner_pid);
 void cli_waiting_close(cli_waiting *waiting);
 
-/* "held by OWNER, expires in TIME" as the store tells it within a second; "" if it does not, or if
- * nobody holds the key. */
+/* Writes "held by OWNER, expires in TIME"; "" if the store does not answer within a second, or if
+ * the key is free. */
 void cli_holder(cli_waiting *waiting, char *out, size_t size);
 
-/* Acquires as -n, -w and --ttl say and changes how accordingly. Without a lock the result is the
- * exit code, after a message: conflict, timeout (-E may make these 0), signal or failure. */
+/* Acquires as -n, -w and --ttl say, and changes *how accordingly. If no lock is acquired, the
+ * result is the exit code, after a message: conflict, timeout (-E may make these 0), signal or
+ * failure. */
 int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_lock_set **set);
 
 /* The keys for a message, each in quotes: 'a', or 'a', 'b'; those that do not fit are "...". */

@@ -10,11 +10,10 @@
  * renew nor kill, so the watchdog kills the group before the store grants the lock
  * to another owner.
  *
- * It is started before the child, which reports its group to it before it executes
- * its program: at no moment does a program run that nobody would kill. It leads a
- * session of its own, keeps no other descriptor open, and uses async-signal-safe
- * calls only. In ps it has a title of its own: its copy of the arguments is
- * overwritten.
+ * It is started before the child, which reports its group to it before it executes its program: no
+ * program ever runs that the watchdog would not kill. It leads a session of its own, keeps no other
+ * descriptor open, and uses async-signal-safe calls only. In ps it has a title of its own: its copy
+ * of the arguments is overwritten.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,12 +32,12 @@
 #include "watchdog.h"
 
 enum {
-    LATE_MS = 500, /* past the lease, when the command should have acted; the store waits 1000 */
+    LATE_MS = 500, /* after the lease, when the command should have acted; the store waits 1000 */
     MAX_POLL_MS = 3600000
 };
 #define NEVER INT64_MAX
 
-/* The arguments of this process, as ps reads them: strings that follow each other. */
+/* The arguments of this process, as ps reads them: consecutive strings. */
 static struct {
     char *text;
     size_t size;
@@ -52,7 +51,7 @@ void cli_watchdog_note_arguments(int argc, char **argv)
         arguments.size += strlen(argv[i]) + 1;
 }
 
-/* Cut to the room that the arguments had. Zeros at the end are not shown. */
+/* The title is cut to the size of the arguments. ps does not show zeros at the end. */
 static void watchdog_set_title(const char *title)
 {
     if (arguments.size == 0)
@@ -76,7 +75,7 @@ static void watchdog_close_descriptors(int kept)
     }
 }
 
-/* What is written to the pipe. */
+/* The message that is written to the pipe. */
 typedef struct feed {
     int64_t lease_end_ms;
     int64_t group;
@@ -162,7 +161,7 @@ void cli_watchdog_feed(const cli_watchdog *watchdog, pid_t group, int64_t lease_
     if (watchdog->pid > 0) {
         const feed next = {lease_end_ms, group};
         ssize_t ignored = write(watchdog->pipe, &next, sizeof next);
-        (void)ignored; /* a full pipe: it has values to read; a broken one: it starts again */
+        (void)ignored; /* a full pipe has values to read; a broken one leads to a new watchdog */
     }
 }
 
@@ -170,7 +169,7 @@ void cli_watchdog_stop(cli_watchdog *watchdog)
 {
     if (watchdog->pid <= 0)
         return;
-    kill(watchdog->pid, SIGKILL); /* before the pipe: it must not see end of file */
+    kill(watchdog->pid, SIGKILL); /* before the close, so that it does not see end of file */
     while (waitpid(watchdog->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     close(watchdog->pipe);

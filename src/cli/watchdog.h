@@ -16,10 +16,10 @@ typedef struct cli_watchdog {
         -1, -1                                                                                     \
     }
 
-/* For the title of the watchdog in ps, which needs their memory. */
+/* Remembers where the arguments are, because the watchdog overwrites them with its title in ps. */
 void cli_watchdog_note_arguments(int argc, char **argv);
-/* Leaves pid at -1 if there is no process or descriptor for it. It kills nothing before it is fed.
- */
+/* Leaves pid at -1 if no process or descriptor is left. The watchdog kills nothing before it is
+ * fed. */
 void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms);
 /* False if it is not running; one that has died can be started again. */
 bool cli_watchdog_alive(cli_watchdog *watchdog);

@@ -1,7 +1,6 @@
 /*
- * The two clocks: one that cannot step and goes on in suspend for every
- * decision of this process, and the wall clock for times that are stored or
- * shown.
+ * The two clocks: one that cannot be set and continues during suspend, for every decision of this
+ * process, and the wall clock, for times that are stored or shown.
  */
 #include <time.h>
 
@@ -22,7 +21,7 @@ int64_t syncguard_clock_ns(void)
 #ifdef CLOCK_BOOTTIME
     int64_t now = clock_read_ns(CLOCK_BOOTTIME);
 
-    /* A kernel without it says so each time: the choice is the same for all calls. */
+    /* A kernel without this clock refuses every call, so all calls read the same clock. */
     if (now >= 0)
         return now;
 #endif

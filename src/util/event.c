@@ -17,12 +17,11 @@ static bool event_open_fds(int fds[2])
 #else
 static bool event_open_fds(int fds[2])
 {
-    int i;
     if (pipe(fds) != 0) {
         fds[0] = fds[1] = -1;
         return false;
     }
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         (void)fcntl(fds[i], F_SETFD, FD_CLOEXEC);
         (void)fcntl(fds[i], F_SETFL, O_NONBLOCK);
     }
@@ -51,9 +50,9 @@ void sg_event_set(const int fds[2])
 {
     const uint64_t one = 1;
     int saved = errno;
-    ssize_t done;
+    ssize_t done = 0;
 
-    /* EAGAIN means that it is set already, many times over. */
+    /* EAGAIN: the counter or the pipe is full, so the event is set already. */
     do {
         done = write(fds[1], &one, sizeof one);
     } while (done < 0 && errno == EINTR);
@@ -63,9 +62,9 @@ void sg_event_set(const int fds[2])
 void sg_event_reset(const int fds[2])
 {
     uint64_t count[8];
-    ssize_t got;
+    ssize_t got = 0;
 
-    /* An eventfd is empty after one read; a pipe when a read comes back short. */
+    /* An eventfd is empty after one read; a pipe is empty when a read comes back short. */
     do {
         got = read(fds[0], count, sizeof count);
     } while ((got < 0 && errno == EINTR) || got == (ssize_t)sizeof count);

@@ -7,10 +7,12 @@
 
 #include <stdbool.h>
 
-/* fds[0] is the one to poll and read. False (errno set, fds are -1) when none can be made. */
+/* fds[0] is the one to poll and read. False if no event can be created: errno is set and fds are
+ * -1. */
 bool sg_event_open(int fds[2]);
-/* pid: of the process that opened it. Another one, a forked child, only forgets it: eventfds cannot
- * be told apart, and the numbers may be those of the application's files by now. */
+/* pid: the process that opened it. Another process, a forked child, only forgets the descriptors
+ * and leaves them open: eventfds cannot be distinguished, and the numbers may by now refer to files
+ * of the application. */
 void sg_event_close(int fds[2], int pid);
 /* Makes fds[0] readable. Async-signal-safe, keeps errno. */
 void sg_event_set(const int fds[2]);

@@ -5,8 +5,9 @@
 #include "syncguard/error.h"
 
 bool sg_folder_exists(const char *path);
-/* Makes what is missing of path from its byte `from` on, for the user alone. path is the same
- * afterwards. */
+/* Creates the missing folders of path, beginning at its byte `from`, for this user alone (mode
+ * 0700). path is unchanged if this succeeds, and cut behind the folder that could not be created if
+ * it fails. */
 syncguard_status sg_folders_make(char *path, size_t from, syncguard_error *err);
 
 #endif

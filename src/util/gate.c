@@ -1,14 +1,14 @@
 /*
  * Gates, see sys/wait.h.
  *
- * Invariant: places > 0 implies that nobody waits. A place that is left goes
- * straight to the first waiter, so nobody overtakes. The mutex is held for a few
- * instructions only.
+ * Invariant: while places > 0, no thread waits. A thread that leaves passes its place directly to
+ * the first waiter, so no thread overtakes another. The mutex is held for a few instructions only.
  *
- * A waiter's parker lives on its stack, so it may not return before the one that admitted
- * it has unparked it. A light parker is unparked when the mutex is free again, or
- * the waiter would wake up only to wait for the mutex; its own word then tells that
- * the unpark is over. The others are unparked under the mutex, which tells it.
+ * A waiter's parker lives on the waiter's stack, so the waiter must not return before the thread
+ * that admitted it has finished the unpark. A light parker is unparked after the mutex is unlocked,
+ * because the waiter would otherwise wake up only to wait for the mutex; the word of the parker
+ * shows that the unpark is finished. Other parkers are unparked under the mutex: a waiter that has
+ * locked it knows that the unpark is finished.
  */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
@@ -78,7 +78,7 @@ void syncguard_gate_leave(syncguard_gate *gate)
         syncguard_parker_unpark(&waiter->parker);
 }
 
-/* In the queue; only the thread that admits it unparks it. */
+/* The waiter is in the queue; only the thread that admits it unparks it. */
 static syncguard_status gate_wait_in_queue(syncguard_gate *gate,
                                            struct syncguard_gate_waiter *waiter,
                                            const syncguard_limits *limits, syncguard_error *err)
@@ -92,7 +92,7 @@ static syncguard_status gate_wait_in_queue(syncguard_gate *gate,
         gate_remove_waiter(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (admitted && status != SYNCGUARD_OK) {
-        /* Too late. */
+        /* The place came too late: it goes to the next waiter. */
         if (waiter->parker.light)
             (void)syncguard_parker_park(&waiter->parker, NULL, NULL);
         syncguard_gate_leave(gate);
@@ -108,7 +108,7 @@ static syncguard_status gate_wait_to_enter(syncguard_gate *gate, const syncguard
     if (status != SYNCGUARD_OK)
         return status;
     pthread_mutex_lock(&gate->mutex);
-    bool in = gate_try_enter(gate); /* one may have been left while the parker was opened */
+    bool in = gate_try_enter(gate); /* a place may have become free while the parker was opened */
     if (!in)
         gate_append_waiter(gate, &waiter);
     pthread_mutex_unlock(&gate->mutex);

@@ -1,8 +1,8 @@
 /*
- * A place for one thread to wait for another, see sys/wait.h.
+ * Lets one thread wait for another, see sys/wait.h.
  *
  * A light parker is one word: EMPTY, UNPARKED, or SLEEPING while its thread is (or is about to be)
- * in the futex. Only its thread sets SLEEPING and EMPTY.
+ * in the futex. Only the parked thread sets SLEEPING and EMPTY.
  */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-/* Between two looks at a parker whose descriptor is closed. */
+/* The pause of park before it reports that the program has closed the descriptor. */
 #define PAUSE_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
 
 #ifdef __linux__
@@ -20,7 +20,7 @@
 
 enum { EMPTY, UNPARKED, SLEEPING };
 
-/* Longest sleep on a futex: its clock stops in suspend, ours does not. */
+/* The longest sleep on a futex, whose clock stops during suspend, unlike syncguard_clock_ns. */
 #define NAP_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
 
 static void parker_futex_wait(int *word, int64_t left_ns)
@@ -47,7 +47,7 @@ static syncguard_status parker_park_light(syncguard_parker *parker, const syncgu
             parker_futex_wait(&parker->word, syncguard_limits_left_ns(limits));
             continue;
         }
-        /* An unpark that came before counts even if the deadline has passed. */
+        /* An earlier unpark counts even if the deadline has passed. */
         if (__atomic_exchange_n(&parker->word, EMPTY, __ATOMIC_SEQ_CST) == UNPARKED)
             return SYNCGUARD_OK;
         return syncguard_limits_check(limits, err);
@@ -102,8 +102,8 @@ void syncguard_parker_unpark(syncguard_parker *parker)
     sg_event_set(parker->fds);
 }
 
-/* Somebody has closed the descriptor behind our back, and nobody can wake us. The pause keeps who
- * parks in a loop from turning it into a busy one. */
+/* The program has closed the descriptor, so no thread can wake this one. The pause keeps a caller
+ * that parks in a loop from using the processor all the time. */
 static syncguard_status parker_park_closed(const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_wait_until(syncguard_clock_ns() + PAUSE_NS, limits, err);
@@ -123,8 +123,8 @@ syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard
     struct pollfd fd = {parker->fds[0], POLLIN, 0};
     syncguard_status status = syncguard_wait_fds(&fd, 1, limits, err);
 
-    /* An unpark that came before counts even if the deadline has passed: who parks with no time
-     * at all only wants to take it. */
+    /* An earlier unpark counts even if the deadline has passed: a caller that parks without any
+     * time left only wants to consume the unpark. */
     if (status == SYNCGUARD_E_NETWORK_TIMEOUT && poll(&fd, 1, 0) > 0) {
         syncguard_error_clear(err);
         status = SYNCGUARD_OK;

@@ -1,5 +1,5 @@
-/* Randomness of the kernel. Early in the life of a machine there may be none yet, and nothing in
- * this library may block outside its own waits. */
+/* Random numbers from the kernel. Early after boot there may be none yet; reading them then fails,
+ * because the library may block only in its own waits. */
 #include "syncguard/sys/random.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 bool syncguard_random_bytes(void *out, size_t size)
 {
 #ifdef __linux__
-    ssize_t got;
+    ssize_t got = 0;
     do {
         got = getrandom(out, size, GRND_NONBLOCK);
     } while (got < 0 && errno == EINTR);

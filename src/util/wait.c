@@ -1,9 +1,9 @@
 /*
- * The one place where the library waits. Every wait is a poll over the caller's
- * descriptors and the abort's, with the time that is left.
+ * The one place where the library waits. Every wait is a poll over the caller's descriptors and
+ * that of the abort object, for the time that is left.
  *
- * After a poll the clock is asked again: a poll may end early, and its own
- * timeout runs on a clock that stands still in suspend.
+ * The clock is read again after each poll: a poll may end early, and its timeout does not count the
+ * time in suspend.
  */
 #include <errno.h>
 #include <signal.h>
@@ -15,12 +15,12 @@
 #include "util/thread.h"
 
 #define MAX_FDS 130
-/* The longest single poll. Its timer does not count suspend: this is by how much a suspend can
- * delay the end of a wait. */
+/* The longest single poll. Its timer does not count the time in suspend, so a suspend can delay the
+ * end of a wait by this much. */
 #define SLICE_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
 
-/* How often an abort object is looked at whose descriptor somebody else has closed. */
-#define BLIND_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
+/* How often the flag of an abort object is checked if the program has closed its descriptor. */
+#define ABORT_POLL_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
 
 static syncguard_status wait_fail_aborted(syncguard_error *err)
 {
@@ -84,7 +84,7 @@ static int wait_poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
 #endif
 }
 
-/* Adds the abort's descriptor behind the caller's. */
+/* Adds the descriptor of the abort object after the caller's. */
 static syncguard_status wait_add_abort_fd(struct pollfd *set, nfds_t *count,
                                           const syncguard_limits *limits, syncguard_error *err)
 {
@@ -104,7 +104,7 @@ static syncguard_status wait_add_abort_fd(struct pollfd *set, nfds_t *count,
 static int64_t wait_abort_poll_ns(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
-    return left < BLIND_NS ? left : BLIND_NS;
+    return left < ABORT_POLL_NS ? left : ABORT_POLL_NS;
 }
 
 syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
@@ -119,15 +119,14 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
     syncguard_status status = wait_add_abort_fd(set, &all, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    nfds_t i;
-    bool any;
-    bool blind = false;
+    bool abort_fd_closed = false;
     for (;;) {
         status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        int ready = wait_poll_once(
-            set, all, blind ? wait_abort_poll_ns(limits) : syncguard_limits_left_ns(limits));
+        int ready = wait_poll_once(set, all,
+                                   abort_fd_closed ? wait_abort_poll_ns(limits)
+                                                   : syncguard_limits_left_ns(limits));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed: %s",
                                   syncguard_errno_text(errno));
@@ -136,10 +135,11 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
         if (ready <= 0)
             continue;
         if (all > count && (set[count].revents & POLLNVAL) != 0) {
-            all = count; /* it would be reported for ever: ask the flag from now on */
-            blind = true;
+            all = count; /* poll would report it every time: check the flag from now on */
+            abort_fd_closed = true;
         }
-        for (any = false, i = 0; i < count; i++) {
+        bool any = false;
+        for (nfds_t i = 0; i < count; i++) {
             fds[i].revents = set[i].revents;
             any = any || set[i].revents != 0;
         }

@@ -3,10 +3,11 @@
  *
  * A backend is a struct whose first member is a syncguard_backend, with ops pointing at a constant
  * table. The core checks all input, generates lock ids, sets deadlines, undoes acquires with an
- * unknown outcome, renews locks, and makes waiters wait and wakes them; the slots below trust their
- * input. Every slot may be called from many threads at once and blocks only within `limits`.
+ * unknown outcome, renews locks, and makes waiters wait and wakes them; the operations below trust
+ * their input. Every operation may be called from many threads at once and blocks only within
+ * `limits`.
  *
- * Common to all slots:
+ * Common to all operations:
  *   - Every wait, including connecting, ends by limits, with Aborted or NetworkTimeout.
  *   - Failures are classified by the store's codes, never by its texts, and fill err.
  *   - The store serializes the changes of one key. The clock (see time_authority) is read inside
@@ -36,7 +37,7 @@
 extern "C" {
 #endif
 
-typedef struct syncguard_backend_ops { /* the slots of a backend */
+typedef struct syncguard_backend_ops { /* the operations of a backend */
     /* InvalidArgument for a key that this store cannot store; no I/O. Called for every key before
      * anything else, even before abort object and deadline are checked. NULL: every key is fine. */
     syncguard_status (*check_key)(const syncguard_backend *backend, const char *key,
@@ -55,8 +56,9 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
     /*
      * Renews at most SYNCGUARD_BATCH_MAX locks in as few round trips as the store allows and sets
      * the status of each item. If it returns a failure, the core repeats the whole batch. If it
-     * returns OK, the core repeats each item with a failed status alone, or many in a batch: so set
-     * it instead of waiting for a key that others have locked. NULL: the core calls extend.
+     * returns OK, the core repeats the items with a failed status, alone or in a batch: so set the
+     * status to a failure instead of waiting for a key that others have locked. NULL: the core
+     * calls extend.
      */
     syncguard_status (*extend_many)(syncguard_backend *backend, syncguard_extend_op *items,
                                     size_t count, const syncguard_limits *limits,
@@ -95,21 +97,23 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
     /* Reports settings of the store that would break a guarantee; changes nothing. May be NULL. */
     syncguard_status (*diagnose)(syncguard_backend *backend, const syncguard_limits *limits,
                                  syncguard_finding_fn fn, void *context, syncguard_error *err);
-    /* Called at the first use in a forked child, before any other slot, by one thread: close the
-     * parent's connections without sending anything, and prepare for new ones. If this fails, the
-     * operation fails. */
+    /* Called at the first use in a forked child, before any other operation, by one thread: close
+     * the parent's connections without sending anything, and prepare for new ones. If this fails,
+     * the call that needed the handle fails. */
     syncguard_status (*after_fork)(syncguard_backend *backend, syncguard_error *err);
     /* Frees everything, calls syncguard_backend_fini, frees the struct. No other call is running.
      * May be called in a forked child: then it must not send anything to the store. */
     void (*destroy)(syncguard_backend *backend);
-    /* Makes at most SYNCGUARD_MANY_MAX acquires and releases of different locks, with the results
-     * of acquire and release, but in as few round trips as the store allows, and sets the status
-     * and error of each. All waits end by limits. NULL: the core makes them one by one. */
+    /* Performs at most SYNCGUARD_MANY_MAX acquires and releases of different locks, with the
+     * results of acquire and release, but in as few round trips as the store allows, and sets the
+     * status and error of each. All waits end by limits. NULL: the core performs them one by one.
+     */
     void (*do_many)(syncguard_backend *backend, syncguard_many_op *items, size_t count,
                     const syncguard_limits *limits);
-    /* True if a connection that nobody uses has ended since the last call (see syncguard_fd_ended);
-     * never blocks and sends nothing. Called once a second while locks are renewed, because they
-     * are renewed at once when the server may be another one. NULL: there is nothing to check. */
+    /* True if an idle connection has ended since the last call (see syncguard_fd_ended); never
+     * blocks and sends nothing. Called once a second while locks are renewed: if it returns true,
+     * the core renews them at once, because the server may be another one. NULL: there is nothing
+     * to check. */
     bool (*connection_ended)(syncguard_backend *backend);
 } syncguard_backend_ops;
 

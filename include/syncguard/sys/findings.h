@@ -1,4 +1,5 @@
-/* Reporting findings from the slot `diagnose`, and findings that several stores have in common. */
+/* Reporting findings from the operation `diagnose`, and findings that several stores have in
+ * common. */
 #ifndef SYNCGUARD_SYS_FINDINGS_H
 #define SYNCGUARD_SYS_FINDINGS_H
 
@@ -8,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Who gets the findings. */
+/* The receiver of the findings. */
 typedef struct syncguard_findings {
     syncguard_finding_fn fn;
     void *context;

@@ -26,7 +26,7 @@ typedef bool (*syncguard_record_fn)(void *context, const syncguard_record *recor
 /* The usual armed_ms of a store that reports every release by any client. */
 #define SYNCGUARD_ARMED_MS 60000
 
-typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
+typedef struct syncguard_acquire_op { /* the arguments of acquire */
     /* in */
     const char *key; /* NFC, NUL-terminated */
     size_t key_length;
@@ -57,7 +57,7 @@ typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
     bool may_have_been_granted;
 } syncguard_acquire_op;
 
-typedef struct syncguard_release_op { /* the arguments of the slot release */
+typedef struct syncguard_release_op { /* the arguments of release */
     /* in */
     const char *lock_id;
     syncguard_limits limits;
@@ -69,7 +69,7 @@ typedef struct syncguard_release_op { /* the arguments of the slot release */
     syncguard_event_reason reason;
 } syncguard_release_op;
 
-typedef struct syncguard_extend_op { /* the arguments of the slot extend */
+typedef struct syncguard_extend_op { /* the arguments of extend */
     /* in */
     const char *lock_id;
     int64_t ttl_ms;
@@ -83,7 +83,7 @@ typedef struct syncguard_extend_op { /* the arguments of the slot extend */
     syncguard_status status;
 } syncguard_extend_op;
 
-typedef struct syncguard_is_locked_op { /* the arguments of the slot is_locked */
+typedef struct syncguard_is_locked_op { /* the arguments of is_locked */
     /* in */
     const char *key;
     size_t key_length;
@@ -96,7 +96,7 @@ typedef struct syncguard_is_locked_op { /* the arguments of the slot is_locked *
     int64_t dead_for_ms; /* out: since its expiry, by the clock that determines expiry */
 } syncguard_is_locked_op;
 
-typedef struct syncguard_lookup_op { /* the arguments of the slot lookup */
+typedef struct syncguard_lookup_op { /* the arguments of lookup */
     /* in: exactly one of key and lock_id is not NULL */
     const char *key;
     size_t key_length;
