@@ -1,6 +1,6 @@
 /*
- * Whether the role may do what the statements of sql.c and notify.c do. The server is asked for
- * each privilege; nothing is carried out.
+ * Whether the role has the privileges that the statements of sql.c and notify.c need. The server is
+ * asked for each privilege; the statements are not run.
  */
 #include "rights.h"
 
@@ -9,7 +9,8 @@
 
 #include "result.h"
 
-/* Schemas with a table of ours that the role may not use. A name without a schema may be in any. */
+/* Schemas that have one of our tables and that the role may not use. A name without a schema may be
+ * in any of them. */
 static const char hidden_sql[] =
     "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(n.nspname), ', ') "
     "FROM (VALUES ($1::text, $2::text), ($3, $4)) AS v (bare, quoted) "
@@ -63,7 +64,8 @@ enum {
     FENCES_UNLOGGED
 };
 
-/* Everybody may call these unless somebody revoked it. The second list is for waiters only. */
+/* Every role may call these functions unless the privilege was revoked. The second list is for
+ * waiters only. */
 static const char functions_sql[] =
     "SELECT pg_catalog.string_agg(f, ', ') FILTER (WHERE always), "
     "pg_catalog.string_agg(f, ', ') FILTER (WHERE NOT always) FROM (VALUES "
