@@ -237,9 +237,8 @@ static syncguard_status pg_clock_read_host(const sg_pg *pg, int host,
     return status;
 }
 
-/* Compares the clocks of the standbys that the URL names. Of those that are connected to the
- * primary it is not known where they listen. Standbys that do not answer must leave time for the
- * other findings. */
+/* Compares the clocks of the standbys that the URL names. The primary does not know where other
+ * standbys listen. Standbys that do not answer must leave time for the other findings. */
 static void pg_diagnose_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
                                        const clock_offset *primary, const char *connected,
                                        const syncguard_limits *limits)

@@ -34,26 +34,22 @@ static const char hidden_sql[] =
     "(SELECT relpersistence <> 'p' FROM pg_catalog.pg_class WHERE oid = " table ")"
 #define WRITTEN "'lock_id', 'expires_at_ms', 'acquired_at_ms', 'fence', 'user_key', 'owner'"
 
+#define SELECT_LOCKS MISSING("l", "'key', " WRITTEN, "SELECT")
+#define INSERT_LOCKS MISSING("l", "'key', " WRITTEN, "INSERT")
+#define UPDATE_LOCKS MISSING("l", WRITTEN, "UPDATE")
+#define DELETE_LOCKS "CASE WHEN NOT pg_catalog.has_table_privilege(l, 'DELETE') THEN 'DELETE' END"
+#define SELECT_FENCES MISSING("f", "'fence_key', 'fence'", "SELECT")
+#define INSERT_FENCES MISSING("f", "'fence_key', 'fence', 'key_debug'", "INSERT")
+#define UPDATE_FENCES MISSING("f", "'fence'", "UPDATE")
+#define FACTS_OF_LOCKS TABLE_FACTS("l")
+#define FACTS_OF_FENCES TABLE_FACTS("f")
+
 static const char tables_sql[] =
-    "SELECT pg_catalog.concat_ws(', ', " MISSING("l", "'key', " WRITTEN, "SELECT") ", " MISSING("l", "'key', " WRITTEN, "INSERT") ", " MISSING(
-        "l", WRITTEN,
-        "UPDATE") ", "
-                  "CASE WHEN NOT pg_catalog.has_table_privilege(l, 'DELETE') THEN 'DELETE' "
-                  "END), " TABLE_FACTS(
-                      "l") ", "
-                           "pg_catalog.concat_ws(', ', " MISSING("f", "'fence_key', 'fence'", "SELECT") ", " MISSING(
-                               "f", "'fence_key', 'fence', 'key_debug'",
-                               "INSERT") ", " MISSING("f", "'fence'",
-                                                      "UPDATE") "), " TABLE_FACTS("f") " FROM "
-                                                                                       "(SELECT "
-                                                                                       "pg_catalog."
-                                                                                       "to_"
-                                                                                       "regclass($"
-                                                                                       "1) AS l, "
-                                                                                       "pg_catalog."
-                                                                                       "to_"
-                                                                                       "regclass($"
-                                                                                       "2) AS f) t";
+    "SELECT pg_catalog.concat_ws(', ', " SELECT_LOCKS ", " INSERT_LOCKS ", " UPDATE_LOCKS
+    ", " DELETE_LOCKS "), " FACTS_OF_LOCKS ", "
+    "pg_catalog.concat_ws(', ', " SELECT_FENCES ", " INSERT_FENCES ", " UPDATE_FENCES
+    "), " FACTS_OF_FENCES " FROM "
+    "(SELECT pg_catalog.to_regclass($1) AS l, pg_catalog.to_regclass($2) AS f) t";
 
 enum {
     LOCKS_MISSING,
