@@ -1,6 +1,6 @@
 /*
- * Each operation once, after a first round that connects and prepares, with a
- * line on stderr before each: one_trip.sh counts the system calls in between.
+ * Runs each operation once, after a first round that connects and prepares, with a line on stderr
+ * before each: one_trip.sh counts the system calls in between.
  *
  *     postgres_ops URL
  */
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     pg_ops_run(backend, false);
     pg_ops_run(backend, true);
     syncguard_backend *decorated = NULL;
-    /* A reason costs nothing: the same through the decorator. */
+    /* The decorator adds no round trip: the same operations through it. */
     pg_ops_want(syncguard_telemetry_wrap(backend, NULL, &decorated, &err), SYNCGUARD_OK);
     pg_ops_run(decorated, true);
     syncguard_close(decorated);

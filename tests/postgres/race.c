@@ -4,11 +4,11 @@
  *     postgres_race expiry ROUNDS    extend against acquire at the moment of expiry
  *     postgres_race fresh ROUNDS     16 processes for 100 keys without rows or counters
  *
- * expiry has three parts of ROUNDS each: our extend against a foreign acquire
- * that takes 25 ms over its statements, our acquire against such a foreign
- * extend, and ours against ours, one of them 25 ms late. A foreign client here
- * does what the other library does: the advisory lock in its acquire, only the
- * row in its extend. Counters must have moved once per grant of ours, and not else.
+ * expiry has three parts of ROUNDS each: our extend against a foreign acquire that takes 25 ms for
+ * its statements, our acquire against a foreign extend that does so too, and our extend against our
+ * acquire, one of them 25 ms late. A foreign client locks what the TypeScript library locks: the
+ * advisory lock in its acquire, only the row in its extend. A counter must have advanced once per
+ * grant of ours, and not otherwise.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -116,7 +116,7 @@ static void *pg_race_extender_run(void *context)
     worker *self = context;
     for (int i = 0; i < self->rounds; i++) {
         pthread_barrier_wait(&self->start);
-        /* Late by 0 or 25 ms, and both late in some rounds. */
+        /* Late by 0 or 25 ms. In some rounds both sides are late. */
         sleep_us(rand() % 8000 + (self->which == OURS && i % 3 != 0 ? DELAY_MS * 1000 : 0));
         self->extended = self->which == FOREIGN_EXTEND ? foreign_extend(self) : our_extend(self);
         pthread_barrier_wait(&self->end);
@@ -134,7 +134,7 @@ static void *pg_race_acquirer_run(void *context)
         int late = self->which == OURS && i % 3 != 1 ? DELAY_MS : 0;
         snprintf(self->lock_id, sizeof self->lock_id, "AAAAAAAAAAAAA%d%02d%06u", (int)self->which,
                  self->number, (unsigned)i % 1000000);
-        /* It dies in the middle of both attempts. */
+        /* The lock becomes dead in the middle of both attempts. */
         pg_sql(self->plain,
                "INSERT INTO syncguard_locks VALUES ('%s', '%s', " NOW " - 1000 + %d, " NOW
                ", '000000000000001', '%s') ON CONFLICT (key) DO UPDATE SET lock_id = "
@@ -263,7 +263,7 @@ static void pg_race_compete(board *all, const char *url, int number, int rounds)
             memset(all->fences, 0, sizeof all->fences);
         }
         pthread_barrier_wait(&all->barrier);
-        /* The same order for all: they meet at every key. */
+        /* All processes take the keys in the same order, so they meet at every key. */
         for (int k = 0; k < KEYS; k++) {
             snprintf(key, sizeof key, "fresh-%d-%d", round, k);
             try_key(all, backend, key, k);

@@ -1,4 +1,4 @@
-/* Static programs load no modules: this makes the one under test known before main. */
+/* Static programs load no modules: this registers the one under test before main. */
 #include "syncguard/sys/backend.h"
 
 extern const syncguard_module syncguard_module_postgres;

@@ -36,7 +36,7 @@ int pg_free_port(void)
     return ntohs(address.sin_port);
 }
 
-/* Appends the lines of a text, which this changes, to words. */
+/* Appends the lines of a text to words, and replaces their line ends by NUL. */
 static void add_lines(const char **words, int count, char *text)
 {
     char *rest = NULL;
@@ -46,7 +46,7 @@ static void add_lines(const char **words, int count, char *text)
     words[count] = NULL;
 }
 
-/* number: of a server that the request is about, or NULL. */
+/* number: that of the server concerned, or NULL. */
 static void pg_server_request(pg_server *server, const char *verb, const char *number)
 {
     char settings[sizeof server->settings];

@@ -64,7 +64,7 @@ static inline syncguard_backend *open_used(const char *url)
     return backend;
 }
 
-/* What the first operation says: opening needs no server. */
+/* The status of the first operation: opening needs no server. */
 static inline syncguard_status first_use(const char *url)
 {
     syncguard_backend *backend = pg_open_or_fail(url);
@@ -87,7 +87,7 @@ static inline long lock_rows(PGconn *pg, const char *key)
     return pg_number(pg, "SELECT count(*) FROM syncguard_locks WHERE key = '%s'", key);
 }
 
-/* What is undone in the background takes a moment. */
+/* Waits until the lock is gone: an undo in the background takes a moment. */
 static inline void expect_gone(PGconn *pg, const char *key)
 {
     int64_t end = pg_now_ms() + 10000;

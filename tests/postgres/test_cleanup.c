@@ -1,5 +1,5 @@
-/* Cleanup of dead rows behind is_locked: off by default, late enough, only what was seen, silent.
- */
+/* Cleanup of dead rows after is_locked: off by default, not too early, only the row that was seen,
+ * and without an error. */
 #include "support.h"
 
 #define DATABASE "cleanup"
@@ -57,8 +57,8 @@ static void off_by_default(void **state)
     syncguard_close(backend);
 }
 
-/* Whether a row that died so long ago is kept. On a slow machine it may become old enough before it
- * is looked at again: that it is gone then says nothing. */
+/* Returns whether a row that has been dead for so long is kept. On a slow machine it may be old
+ * enough by the time of the next look; its removal then shows nothing. */
 static bool young_row_stays(syncguard_backend *backend, int dead_ms)
 {
     pg_cleanup_plant(dead_ms);
@@ -88,7 +88,7 @@ static void waits_for_two_seconds_past_the_expiry(void **state)
     syncguard_close(backend);
 }
 
-/* I-ISL-05: its failure changes no answer, and nothing after it. */
+/* I-ISL-05: a failed cleanup changes neither the result nor later operations. */
 static void failure_is_silent(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
@@ -110,7 +110,7 @@ static void failure_is_silent(void **state)
     syncguard_close(backend);
 }
 
-/* While the cleanup waits for the key, the row becomes another: change says how. */
+/* While the cleanup waits for the key, the row changes: change is the SET clause. */
 static void pg_cleanup_row_changes(const char *change)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));

@@ -1,6 +1,6 @@
 /*
- * The client's side: options that are refused, and how they are told; descriptors that run out or
- * change hands after a fork; what libpq would print.
+ * The client's side: options that are refused, and what the error says; descriptors that run out or
+ * change their meaning after a fork; what libpq would print.
  */
 #include "support.h"
 
@@ -16,7 +16,7 @@
 static pg_server *server;
 static PGconn *plain;
 
-/* What is wrong, and the option that is named. None of the values is told. */
+/* The wrong option, and the name that the error contains. It contains none of the values. */
 static const char *const refused[][2] = {
     {"sslmode=SECRET", "sslmode"},
     {"sslmode=Require", "sslmode"},
@@ -86,7 +86,7 @@ static void system_roots_are_used_where_all_is_verified(void **state)
     assert_false(has_roots("host=db.example sslmode=require"));
 }
 
-/* However few are left, the answer is the right one. */
+/* However few descriptors are left, the status is the right one. */
 static void no_descriptor_is_rate_limited(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void no_descriptor_is_rate_limited(void **state)
     assert_true(limited > 0);
 }
 
-/* libpq tells who has an open password file on stderr. */
+/* libpq prints a warning on stderr about a password file that others may read. */
 static void nothing_is_printed(void **state)
 {
     char file[] = "/tmp/syncguard-pass.XXXXXX";
@@ -187,7 +187,7 @@ static void daemon_keeps_its_files(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
-        /* The parent's connection is as it was. */
+        /* The parent's connection is unchanged. */
         assert_status(used != 0 ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
                       syncguard_release(backend, grant.lock_id, NULL, &err));
         pg_sql(plain, "DELETE FROM syncguard_locks");

@@ -1,6 +1,6 @@
 /*
- * More threads than connections, in trouble: a stuck key delays no other, and whatever happens to
- * requests, no place in the pool gets lost.
+ * More threads than connections, with failures: a stuck key delays no other key, and whatever
+ * happens to requests, the pool loses no place.
  */
 #include "support.h"
 
@@ -10,7 +10,7 @@
 
 static pg_server *server;
 static PGconn *plain;
-static PGconn *foreign; /* holds what our requests get stuck on */
+static PGconn *foreign; /* holds what our requests wait for */
 
 /* One call in a thread. */
 typedef struct caller {
@@ -95,8 +95,8 @@ static void *crowd_trigger_later(void *context)
     return NULL;
 }
 
-/* A foreign session holds the row of one key: all others go on, and the one that needs the row is
- * still ended by its deadline and its abort. */
+/* A foreign session holds the row of one key. All other keys make progress, and the request that
+ * needs the row is still ended by its deadline and its abort. */
 static void others_go_on(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=4&listen=0"));
@@ -164,8 +164,8 @@ static void *pairs_with_short_deadlines(void *context)
     return NULL;
 }
 
-/* Sessions end, deadlines pass and refusals come at every moment; afterwards nothing is
- * missing from the pool, and the handle works. */
+/* Sessions end, deadlines pass and requests are refused at every moment. Afterwards the pool has
+ * all its places, and the handle works. */
 static void crowd_in_trouble(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=3&listen=0"));
@@ -192,7 +192,7 @@ static void crowd_in_trouble(void **state)
         pthread_join(threads[i], NULL);
     print_message("    %d pairs\n", atomic_load(&pairs));
     assert_true(atomic_load(&pairs) > 20);
-    /* Unresolved requests are still being undone, which takes a place now and then. */
+    /* Unresolved requests are still being undone, which occupies a place now and then. */
     end = pg_now_ms() + 10000;
     while (free_places(backend) != 3) {
         assert_true(pg_now_ms() < end);

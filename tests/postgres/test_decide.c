@@ -1,7 +1,7 @@
 /*
- * How acquire, release and extend are decided: what is written, what is not,
- * when the clock is read, and what sessions that hold rows or advisory locks in
- * the server can do to us (nothing beyond the deadline).
+ * The outcomes of acquire, release and extend: what is written, what is not, when the clock is
+ * read, and what sessions that hold rows or advisory locks in the server can do to our requests
+ * (nothing beyond the deadline).
  */
 #include "support.h"
 
@@ -48,8 +48,8 @@ static void set_age(const char *key, int ms_past_expiry)
            ms_past_expiry, key);
 }
 
-/* Not even the row's hidden fields move, nor is a transaction number used up; past its expiry the
- * row is locked for a moment. */
+/* Not even the hidden fields of the row change, and no transaction id is used up. A row past its
+ * expiry is locked for a moment. */
 static void contended_acquire_changes_nothing(void **state)
 {
     static const char visible[] =
@@ -65,7 +65,7 @@ static void contended_acquire_changes_nothing(void **state)
     syncguard_grant grant;
     char before[512];
     for (int past = 0; past < 2; past++) {
-        if (past != 0) /* its expiry, but within the tolerance */
+        if (past != 0) /* past its expiry, but within the tolerance */
             set_age("busy", 0);
         snprintf(before, sizeof before, "%s", pg_sql(plain, past != 0 ? visible : facts));
         for (int i = 0; i < (past != 0 ? 3 : 20); i++)
@@ -83,8 +83,8 @@ static void *commit_soon(void *context)
     return NULL;
 }
 
-/* Nor if the lock was dead when its row was read, and is extended by a session that locks only the
- * row. */
+/* Neither does an acquire change anything if the lock was dead when its row was read, and is then
+ * extended by a session that locks only the row. */
 static void overtaken_acquire_changes_nothing(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -139,7 +139,6 @@ static void counter_ends_at_its_limit(void **state)
     }
 }
 
-/* The time that counts is read after the wait for a row, not at the start of the transaction. */
 static void *unlock_later(void *context)
 {
     pg_sleep_ms(1500);
@@ -147,12 +146,13 @@ static void *unlock_later(void *context)
     return NULL;
 }
 
+/* The clock is read after the wait for a row, not at the start of the transaction. */
 static void clock_is_read_after_the_wait(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_grant old = pg_lock_take("late", 30000);
     (void)state;
-    /* A takeover that waits for the row: the expiry is a whole ttl away from the grant. */
+    /* A takeover that waits for the row: the expiry is a whole TTL away from the grant. */
     set_age("late", 5000);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
@@ -163,7 +163,7 @@ static void clock_is_read_after_the_wait(void **state)
     assert_true(grant.expires_at_ms - 10000 >
                 pg_number(plain, "SELECT floor(extract(epoch from clock_timestamp()) * 1000)"
                                  "::bigint - 1000"));
-    /* An extend that was in time when it came, but not when it got the row. */
+    /* An extend that was in time when it arrived, but not when it got the row. */
     set_age("late", 0);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
@@ -172,7 +172,7 @@ static void clock_is_read_after_the_wait(void **state)
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
     pthread_join(thread, NULL);
-    /* And such a release. */
+    /* A release that was in time when it arrived, but not when it got the row. */
     set_age("late", 0);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
@@ -183,7 +183,7 @@ static void clock_is_read_after_the_wait(void **state)
     PQfinish(foreign);
 }
 
-/* Who acts holds the lock that the other library's acquire relies on. */
+/* Each mutation takes the advisory lock that the TypeScript library's acquire relies on. */
 static void advisory_lock_is_the_agreed_one(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -232,8 +232,7 @@ static void *try_it(void *context)
     return NULL;
 }
 
-/* A foreign session holds the row: deadline and abort hold for every mutation. */
-/* Waits until the grants of acquires that were given up are undone. */
+/* Acquires as soon as the grants of abandoned acquires are undone. */
 static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
@@ -247,6 +246,7 @@ static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
     return grant;
 }
 
+/* A foreign session holds the row: each mutation still ends at its deadline or its abort. */
 static void row_of_a_foreign_session(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -256,7 +256,7 @@ static void row_of_a_foreign_session(void **state)
         syncguard_grant holder = take_after_undo("row", 30000);
         attempt one = {.key = "row", .kind = kind, .call = pg_call_of(300, NULL)};
         memcpy(one.lock_id, holder.lock_id, sizeof one.lock_id);
-        if (kind == 0) /* a live lock would make it "locked" at once */
+        if (kind == 0) /* with a live lock the result would be LOCKED at once */
             set_age("row", 5000);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
@@ -284,7 +284,7 @@ static void row_of_a_foreign_session(void **state)
     PQfinish(foreign);
 }
 
-/* An acquire that was given up while the server was waiting leaves no lock behind. */
+/* An acquire that was abandoned while the server was waiting leaves no lock behind. */
 static void abandoned_acquire_is_undone(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -302,7 +302,7 @@ static void abandoned_acquire_is_undone(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
     pg_sleep_ms(200);
-    /* Cancelled on the server too: nobody waits there any more. */
+    /* The request is cancelled on the server too: no session waits there any more. */
     assert_int_equal(pg_number(plain,
                                "SELECT count(*) FROM pg_stat_activity WHERE "
                                "wait_event_type = 'Lock' AND query LIKE '%%advisory%%' AND "
@@ -318,7 +318,7 @@ static void abandoned_acquire_is_undone(void **state)
     PQfinish(foreign);
 }
 
-/* The session is fit for use after an error inside a transaction. */
+/* The session can be used after an error inside a transaction. */
 static void errors_leave_no_open_transaction(void **state)
 {
     (void)state;
@@ -346,7 +346,7 @@ static void waiting_transactions_are_bounded_on_the_server(void **state)
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "bounded", 30000, &call, &grant, &err));
-    /* It was the server that answered: the outcome is known and the session goes on. */
+    /* The reply came from the server: the outcome is known and the session goes on. */
     assert_string_equal(err.native, "55P03");
     pg_sql(foreign, "COMMIT");
     PQfinish(foreign);
@@ -490,7 +490,7 @@ static void diagnose_reports_what_is_wrong(void **state)
     syncguard_close(fresh);
 }
 
-/* The server has a synchronous standby, and our sessions do not wait for it. */
+/* The server has a synchronous standby that our sessions do not wait for. */
 static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
 {
     (void)state;

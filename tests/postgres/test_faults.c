@@ -1,6 +1,6 @@
 /*
- * Servers that restart, end sessions, hang, refuse, or hand their role to
- * another; and the codes that all this is told by.
+ * Servers that restart, end sessions, hang, refuse, or hand their role to another server; and the
+ * error codes of all this.
  */
 #include "support.h"
 
@@ -112,8 +112,9 @@ static void *pg_faults_terminate(void *context)
     return NULL;
 }
 
-/* Sessions are ended all the time. One resend per operation is not always enough, and an
- * unresolved request takes a moment to be undone; but fences only rise, and what fails says so. */
+/* Sessions are ended all the time. One resend per operation is not always enough, and an unresolved
+ * request takes a moment to be undone; but fences only rise, and an operation that fails reports
+ * it. */
 static void terminated_in_the_middle(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -170,7 +171,8 @@ static void pg_faults_line_count(void *context, syncguard_log_level level, const
         atomic_fetch_add(&replaced_lines, 1);
 }
 
-/* Sessions that the server has ended are replaced, counted and logged; first ones are not. */
+/* Sessions that the server has ended are replaced, counted and logged. First connections are not
+ * counted. */
 static void pg_reconnects_are_counted(void **state)
 {
     (void)state;
@@ -194,7 +196,7 @@ static void pg_reconnects_are_counted(void **state)
     syncguard_close(counted);
 }
 
-/* The server process that serves us is stopped: it neither answers nor dies. */
+/* The server process of our session is stopped: it neither answers nor dies. */
 static void hanging_server(void **state)
 {
     syncguard_backend *backend =
@@ -213,9 +215,9 @@ static void hanging_server(void **state)
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
     assert_in_range(pg_now_ms() - began, 280, 2500);
     bool locked;
-    /* The next one has a connection of its own. */
+    /* The next request gets a connection of its own. */
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &longer, &locked, &err));
-    /* What was on its way is carried out when the process wakes up, and undone. */
+    /* The request in flight is carried out when the process wakes up, and then undone. */
     assert_int_equal(kill(pid, SIGCONT), 0);
     pg_sleep_ms(1500);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "hang", NULL, &locked, &err));
@@ -317,7 +319,7 @@ static void *unlock_soon(void *context)
     return NULL;
 }
 
-/* Renewals stay out of the line, but the server has no connection more than the pool. */
+/* Renewals do not wait in the queue, but the server has no connection beyond those of the pool. */
 static void renewal_waits_where_connections_are_limited(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -377,7 +379,7 @@ static void *cancel_soon(void *context)
     return NULL;
 }
 
-/* Codes that the server can be made to give at will: a trigger raises the one in the key. */
+/* Codes that the server can be made to report: a trigger raises the code in the key. */
 static void codes_not_texts(void **state)
 {
     static const struct {
@@ -411,13 +413,13 @@ static void codes_not_texts(void **state)
         assert_status(cases[i].status, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
         assert_string_equal(err.native, cases[i].code);
         assert_null(strstr(err.message, "PERMISSION"));
-        /* Refused is refused: no counter moved. */
+        /* A refused acquire changes nothing: no counter has advanced. */
         assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_fence_counters WHERE "
                                           "fence_key LIKE 'fence:code:%%'"),
                          0);
     }
     pthread_t thread;
-    /* Cancelled by an administrator. */
+    /* An administrator cancels the statement. */
     assert_int_equal(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "sleepy", 30000, NULL, &grant, &err));
@@ -448,7 +450,7 @@ static void tls_is_verified_on_remote_hosts(void **state)
              secure->folder, secure->folder);
     pg_server_up(secure);
     char url[256];
-    /* The address of all interfaces leads here, and is none of a loopback. */
+    /* The address of all interfaces leads to this machine, and is not a loopback address. */
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, secure->port);
     pg_faults_expect_refusal(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslmode=require",
@@ -508,13 +510,13 @@ static void failover_is_followed(void **state)
     pg_server_end(standby);
 }
 
-/* The server behind one address becomes read-only: connections are made anew. */
+/* The server behind one address becomes read-only: connections are replaced. */
 static void role_change_under_open_connections(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_faults_pair(backend, "role");
-    /* Only sessions that are already there are read-only. */
+    /* Only sessions that exist already are read-only. */
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET default_transaction_read_only = on");
     {
         syncguard_backend *stale = pg_open_or_fail(pg_url(server, DATABASE, NULL));

@@ -1,7 +1,7 @@
 /*
- * A program that holds a lock and asks nothing, whose connection ends: the server may be another
- * one, so the lock is renewed at once. Its TTL is so long that a third of it outlasts every wait
- * here.
+ * The connection of a program that holds a lock and sends no requests ends. The server may be
+ * another one, so the lock is renewed at once. Its TTL is so long that a third of it outlasts every
+ * wait here.
  */
 #include "support.h"
 
@@ -85,8 +85,8 @@ static bool is_socket(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-/* The program closes the library's socket, and opens one that gets its number. 0: the library
- * neither writes to it nor closes it, and goes on with another. */
+/* The program closes the socket of the library, and opens one that gets its number. Returns 0 if
+ * the library neither writes to it nor closes it, and goes on with another connection. */
 static int pg_idle_fd_reuse(void)
 {
     bool before[64];
@@ -112,7 +112,7 @@ static int pg_idle_fd_reuse(void)
     return send(fd, &byte, 1, MSG_NOSIGNAL) == 1 ? 0 : 5;
 }
 
-/* In a child, because what libpq had of that connection is lost. */
+/* In a child, because the memory that libpq has for that connection is leaked. */
 static void pg_reused_fd_is_left_alone(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /*
- * PgBouncer in transaction mode that nobody has told us about, and settings of
- * the session that others have put in our way: what the session is said to be is
- * found out, never assumed.
+ * PgBouncer in transaction mode without the option pooler, and settings of the session that come
+ * from elsewhere: the kind of session is detected, never assumed.
  */
 #include "support.h"
 
@@ -10,10 +9,11 @@
 #define DATABASE "pooled"
 
 static pg_server *server;
-static pg_server via; /* the same through PgBouncer, which has two sessions for all */
+static pg_server via; /* the same through PgBouncer, which has two sessions for all clients */
 static PGconn *plain;
 
-/* Makes the server wait for a foreign lock: its own answer shows that it was given a bound. */
+/* Makes the server wait for a foreign lock. The reply of the server itself shows that it was given
+ * a time limit. */
 static void expect_bound(const char *url)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -22,11 +22,11 @@ static void expect_bound(const char *url)
     bool answered = false;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bound'))");
-    /* On a busy machine the answer may come after the caller's own deadline. */
+    /* On a busy machine the reply may come after the deadline of the caller. */
     for (int i = 0; i < 5 && !answered; i++) {
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                       syncguard_acquire(backend, "bound", 30000, NULL, &grant, &err));
-        /* The limits of lock and statement are nearly the same: either may be the first. */
+        /* The limits of lock and statement are nearly the same: either may be reached first. */
         answered = strcmp(err.native, "55P03") == 0 || strcmp(err.native, "57014") == 0;
     }
     assert_true(answered);
@@ -59,7 +59,8 @@ static void expect_pair(const char *url)
     syncguard_close(backend);
 }
 
-/* With a service file our settings are left out: such a session has the database's level. */
+/* With a service file our settings are left out: such a session has the isolation level of the
+ * database. */
 static void level_holds_whatever_the_session_was_told(void **state)
 {
     static const char serializable[] = "-c default_transaction_isolation=serializable";
@@ -98,12 +99,12 @@ static void handles_keep_their_tables(void **state)
         assert_int_equal(PQstatus(through[i]), CONNECTION_OK);
         pg_sql(through[i], "BEGIN");
     }
-    /* Both sessions are there now. */
+    /* Both sessions of the pooler exist now. */
     for (int i = 0; i < 2; i++)
         pg_sql(through[i], "COMMIT");
     syncguard_grant grant_a;
     syncguard_grant grant_b;
-    /* Each with a session of its own, and in the next round with that of the other. */
+    /* Each handle uses its own session, and in the next round that of the other. */
     for (int i = 0; i < 20; i++) {
         assert_status(SYNCGUARD_OK, syncguard_acquire(a, "mine", 30000, NULL, &grant_a, &err));
         assert_status(SYNCGUARD_OK, syncguard_acquire(b, "mine", 30000, NULL, &grant_b, &err));
@@ -144,7 +145,7 @@ static void names_tell_texts_apart(void **state)
     sg_pg_statements_free(&other);
 }
 
-/* Waiting leaves nothing behind in sessions that belong to everybody. */
+/* A waiter leaves nothing behind in sessions that all clients share. */
 static void listener_leaves_the_sessions_alone(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(&via, DATABASE, "listen=1"));

@@ -1,6 +1,6 @@
 /*
- * Records that cannot be read (ADR 0043): the expiry decides; its owner can extend and release a
- * live one; only what has to hand out a damaged field fails.
+ * Records that cannot be read (ADR 0043): the expiry decides whether one is live. The owner of a
+ * live one can extend and release it. Only operations that must return a damaged field fail.
  */
 #include "support.h"
 
@@ -86,7 +86,8 @@ static const char *const endless[] = {"expires_at_ms = 9007199254740992",
                                       "expires_at_ms = 9223372036854775807",
                                       "expires_at_ms = -9223372036854775807"};
 
-/* Nobody can tell whether it is live: nothing is changed, and nothing else suffers. */
+/* It is unknown whether the lock is live: its record is not changed, and other locks are not
+ * affected. */
 static void unreadable_expiry_is_left_alone(void **state)
 {
     (void)state;
@@ -112,8 +113,8 @@ static void unreadable_expiry_is_left_alone(void **state)
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, grant.lock_id, NULL, &err));
+        /* A batch that contains it renews the other locks. */
         syncguard_extend_op ops[2];
-        /* Renewed together with others it delays nobody. */
         memset(ops, 0, sizeof ops);
         ops[0].lock_id = grant.lock_id;
         ops[1].lock_id = healthy.lock_id;

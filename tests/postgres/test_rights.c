@@ -1,7 +1,7 @@
 /*
- * The rights that docs/backends/postgres.md asks for, read there: with them a role does everything,
- * directly and through PgBouncer, and without any single one something is refused, and the doctor
- * finds it.
+ * Reads the privileges that docs/backends/postgres.md asks for. With them a role can do everything,
+ * directly and through PgBouncer. Without any single one an operation is refused, and the doctor
+ * finds the missing one.
  */
 #include "support.h"
 
@@ -22,7 +22,7 @@ typedef struct right {
 static right rights[MOST];
 static int count;
 
-/* The paragraph of the document that begins with a word, in one line. */
+/* Reads the paragraph of the document that begins with a word, as one line. */
 static void read_paragraph(const char *word, char *out, size_t size)
 {
     FILE *file = fopen(DOCUMENT, "r");
@@ -42,7 +42,8 @@ static void read_paragraph(const char *word, char *out, size_t size)
     assert_true(inside);
 }
 
-/* "`SELECT, INSERT` on the table": those words. */
+/* Adds the words in front of a place: in "`SELECT, INSERT` on the table" these are SELECT and
+ * INSERT. */
 static void add_rights(const char *text, const char *place, const char *on)
 {
     const char *end = strstr(text, place);
@@ -85,7 +86,7 @@ static bool pg_rights_info_ignore(void *context, const syncguard_lock_info *info
     return true;
 }
 
-static char lacking[1024]; /* what the doctor said of permissions */
+static char lacking[1024]; /* what the doctor reported about privileges */
 
 static void pg_rights_finding_note(void *context, const syncguard_finding *finding)
 {
@@ -105,7 +106,7 @@ static void pg_rights_refusal_count(syncguard_status status)
     }
 }
 
-/* Each operation once, a waiter that is woken, a renewal, a take-over. */
+/* Each operation once, a waiter that is woken, a renewal, a takeover. */
 static void pg_rights_use_all(const char *url)
 {
     syncguard_backend *backend = pg_open_or_fail(url);

@@ -1,5 +1,5 @@
-/* Setup and check of the schema: idempotent, at once from many places, printed, by any name, with
- * least rights, on tables that others have made. */
+/* Setup and check of the schema: repeated, at once from many threads, printed, with any names, with
+ * the least privileges, on tables that others have created. */
 #include "support.h"
 
 #include "backends/postgres/sql.h"
@@ -107,20 +107,21 @@ static void setup_by_many_at_once(void **state)
             pthread_join(threads[i], &result);
             assert_int_equal((int)(intptr_t)result, SYNCGUARD_OK);
         }
-        assert_int_equal(atomic_exchange(&changes, 0), 2); /* of all together */
+        assert_int_equal(atomic_exchange(&changes, 0), 2); /* by all callers together */
     }
     PQfinish(pg);
 }
 
-/* The server refuses in time, so nothing is left to be waited for; the session is ended all the
- * same, and its thread with it. */
+/* The server refuses in time, so no request needs to be cancelled; the session and its thread are
+ * ended all the same. */
 static void refused_setup_ends_its_session(void **state)
 {
     PGconn *pg = fresh_database("refused");
     (void)state;
     pg_sql(pg, "SELECT pg_advisory_lock(" SG_PG_SETUP_LOCK ")");
     pg_sql(pg, "ALTER DATABASE refused SET lock_timeout = '200 ms'");
-    /* A pooler's session is not told our own time limits, which could end at the same moment. */
+    /* A session behind a pooler does not get our own time limits, which could end at the same
+     * moment. */
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_setup(pg_url(server, "refused", "pooler=1&application_name=refused"),
                                   NULL, NULL, NULL, &err));
@@ -167,7 +168,7 @@ static void printing_changes_nothing(void **state)
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, pg_schema_line_count, &lines, &err));
     assert_true(lines > 3);
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM pg_class WHERE relname LIKE 'sync%%'"), 0);
-    /* Not even a server is needed. */
+    /* This does not even need a server. */
     assert_status(SYNCGUARD_OK, syncguard_setup("postgres://127.0.0.1:1/x", NULL,
                                                 pg_schema_line_count, &lines, &err));
     PQfinish(pg);
@@ -213,7 +214,7 @@ static void same_table_by_two_names_is_refused(void **state)
     assert_non_null(strstr(err.message, "same table"));
 }
 
-/* As the other library makes them: other names of indexes, no owner column. */
+/* Tables as the TypeScript library creates them: other names of indexes, no owner column. */
 static void foreign_tables_serve(void **state)
 {
     const char *url = pg_url(server, "foreign_made", NULL);
@@ -246,7 +247,7 @@ static void foreign_tables_serve(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
     assert_string_equal(info.owner, "me");
-    /* The other library takes the lock over and leaves the column alone. */
+    /* The TypeScript library takes the lock over and does not change the column. */
     pg_sql(pg, "UPDATE syncguard_locks SET lock_id = 'BBBBBBBBBBBBBBBBBBBBBB'");
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
     assert_string_equal(info.owner, "");
@@ -287,7 +288,7 @@ static void rows_are_enough_after_setup(void **state)
                "syncguard_fence_counters TO least");
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-    /* Checking what is complete needs no right to create. */
+    /* Checking complete tables needs no privilege to create. */
     assert_status(SYNCGUARD_OK, syncguard_setup(pg_url_as(server, "least", "least", NULL), NULL,
                                                 NULL, NULL, &err));
     syncguard_close(backend);
@@ -358,7 +359,7 @@ static void url_forms(void **state)
     assert_null(strstr(err.message, "SECRET"));
 }
 
-/* What a service says comes before the environment, and its options are not replaced. */
+/* A service has precedence over the environment, and its options are not replaced. */
 static void service_file_counts(void **state)
 {
     PGconn *pg = fresh_database("served");
@@ -390,7 +391,7 @@ static void service_file_counts(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
-    /* Without a word about TLS the host counts as remote, and this server has none. */
+    /* Without an option for TLS the host counts as remote, and this server has no TLS. */
     options.conninfo = "service=locks";
     assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,

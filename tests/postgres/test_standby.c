@@ -1,8 +1,8 @@
 /*
  * A primary with a synchronous standby that stops, and a failover to it. A COMMIT waits for the
- * standby; the wait ends early if its server process is terminated or it is cancelled, which our
- * side does too when the caller's time is up. The transaction is then committed on the primary
- * only, so nobody may be told that it succeeded: after the failover it has never been.
+ * standby. The wait ends early if the server process is terminated or the wait is cancelled; the
+ * library cancels it too when the caller's time is up. The transaction is then committed on the
+ * primary only, so it must not be reported as a success: after the failover it does not exist.
  *
  * The tests run in order, on one pair of servers.
  */
@@ -79,7 +79,7 @@ static void *run_batch(void *context)
 
 #define WAITING "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
-/* Ends the waits for the standby in the given way, as soon as there are so many. */
+/* Ends the waits for the standby in the given way, as soon as there are count of them. */
 static void end_waits(ending how, long count)
 {
     int64_t end = pg_now_ms() + 10000;
@@ -131,7 +131,8 @@ static void granted_when_the_standby_is_back(void **state)
         assert_status(SYNCGUARD_OK, r.status);
         PGconn *other = pg_plain(standby, DATABASE);
         for (int64_t end = pg_now_ms() + 10000; lock_rows(other, r.key) != 1; pg_sleep_ms(20))
-            assert_true(pg_now_ms() < end); /* it has the log, and may still have to apply it */
+            assert_true(pg_now_ms() <
+                        end); /* the standby has the log, but may not have applied it yet */
         PQfinish(other);
         await_standby();
     }
@@ -208,7 +209,7 @@ int main(void)
     pg_make_database(primary, DATABASE);
     plain = pg_plain(primary, DATABASE);
     standby = pg_server_standby(primary);
-    /* Only now: without a standby every commit would wait. */
+    /* Set only now: without a standby every commit would wait. */
     pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = '*'");
     pg_sql(plain, "SELECT pg_reload_conf()");
     await_standby();

@@ -1,6 +1,6 @@
 /*
- * Statements of ours by themselves, in the middle of what other sessions do: the
- * moments that no client can time, because its statements leave together.
+ * Runs our statements one by one, in the middle of statements of other sessions: at moments that no
+ * client can time, because its statements are sent together.
  */
 #include "support.h"
 
@@ -37,7 +37,7 @@ static void send_ours(sg_pg_statement statement, int count, const char *const *v
     assert_int_equal(PQsendQueryParams(ours, sql, count, NULL, values, NULL, NULL, 0), 1);
 }
 
-/* The answer to what was sent; to be cleared. */
+/* Returns the result of the statement that was sent. The caller must clear it. */
 static PGresult *statements_answer_read(void)
 {
     PGresult *result = PQgetResult(ours);
@@ -52,7 +52,7 @@ static PGresult *ask_ours(sg_pg_statement statement, int count, const char *cons
     return statements_answer_read();
 }
 
-/* Until the statement that was sent waits for a lock. */
+/* Waits until the statement that was sent waits for a lock. */
 static void await_wait(void)
 {
     for (int i = 0; i < 500; i++) {
@@ -66,7 +66,7 @@ static void await_wait(void)
     fail_msg("it does not wait");
 }
 
-/* A lock that expires so many ms from now. */
+/* Stores a lock that expires so many ms from now. */
 static void statements_lock_plant(const char *key, int left_ms)
 {
     pg_sql(plain, "DELETE FROM syncguard_locks");
@@ -87,10 +87,10 @@ static void advisory_lock_comes_before_the_row(void **state)
     PGresult *result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE e ('x')");
     assert_true(PQntuples(result) > 2);
     assert_non_null(strstr(PQgetvalue(result, 0, 0), "LockRows"));
-    /* The line of the scan below it, with what it computes. */
+    /* The line of the scan below LockRows, with what it computes. */
     assert_non_null(strstr(PQgetvalue(result, 3, 0), "pg_advisory_xact_lock"));
     PQclear(result);
-    /* A release takes it while it scans, and only for the row that it is about. */
+    /* A release takes the advisory lock while it scans, and only for its own row. */
     pg_sql(plain, "PREPARE r AS %s", release);
     result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE r ('x', 1000, true)");
     assert_true(PQntuples(result) > 2);
@@ -104,10 +104,10 @@ static void advisory_lock_comes_before_the_row(void **state)
     PQclear(result);
 }
 
-/* What another session does while a release waits for it, and what the release then finds. */
+/* What another session does while a release waits for it, and what the release then returns. */
 static const struct {
     const char *sql;
-    const char *live; /* NULL: there is nothing of ours to take away */
+    const char *live; /* NULL: there is no lock of ours to delete */
     int left;         /* rows afterwards */
 } meanwhile[] = {
     {"SELECT 1", "f", 0},
@@ -118,8 +118,8 @@ static const struct {
 };
 
 /*
- * The lock is live when the release comes, and past its end when the row, or the advisory lock,
- * is to be had: what counts is the row as it is then, and the time.
+ * The lock is live when the release arrives, and past its end when the release gets the row or the
+ * advisory lock. The row and the time at that moment count.
  */
 static void release_is_evaluated_after_the_wait(void **state)
 {
@@ -151,7 +151,8 @@ static void release_is_evaluated_after_the_wait(void **state)
     }
 }
 
-/* Only a release that took something away need not wait for the disk, and only for itself. */
+/* Only a release that deleted a lock need not wait for the disk, and only in its own
+ * transaction. */
 static void release_leaves_no_setting_behind(void **state)
 {
     (void)state;
@@ -177,9 +178,9 @@ static int64_t statements_counter_read(void)
 }
 
 /*
- * The other library's extend takes only the row. A lock that was not past its expiry when
- * its row was read may be dead when SG_PG_ACQUIRE runs, and extended by one that is under way: then
- * nothing must have happened, not even to the counter.
+ * The TypeScript library's extend locks only the row. A lock that was not past its expiry when its
+ * row was read may be dead when SG_PG_ACQUIRE runs, and a concurrent extend may commit then. In
+ * that case nothing may have changed, not even the counter.
  */
 static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
 {
@@ -212,7 +213,8 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
     assert_int_equal(statements_counter_read(), before);
 }
 
-/* A dead row that goes, or is let go, while a decision waits for it: a grant as any other. */
+/* A dead row that is deleted or unlocked while an acquire waits for it: the grant is like any
+ * other. */
 static void takeover_of_a_dead_row_that_was_held(void **state)
 {
     static const char *const acts[] = {"DELETE FROM syncguard_locks",

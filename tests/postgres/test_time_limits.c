@@ -1,6 +1,6 @@
 /*
- * Waiting for locks inside the server: no request is refused before its time is up, and then it is
- * the server that says so.
+ * Waits for locks inside the server: no request is refused before its time is up, and then it is
+ * the server that refuses it.
  */
 #include "support.h"
 
@@ -9,7 +9,7 @@
 #define DATABASE "time_limits"
 
 static pg_server *server;
-static PGconn *foreign; /* holds what others wait for */
+static PGconn *foreign; /* holds the locks that requests wait for */
 
 static const char *const locks[] = {
     "SELECT pg_advisory_xact_lock(hashtext('patient'))",
@@ -49,7 +49,7 @@ static syncguard_status pg_time_limits_run(syncguard_backend *backend, operation
     return syncguard_release(backend, grant->lock_id, call, &err);
 }
 
-/* Operations meet each kind of lock, or only one kind, which is held for so long. */
+/* Operations meet each kind of lock, or only one kind, which is held for hold_ms. */
 static void waits_for_all(const char *query, const syncguard_call *call, int64_t hold_ms, int kind)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, query));
@@ -114,8 +114,7 @@ static int session_of(syncguard_backend *backend)
     return session;
 }
 
-/* True if it was the server's answer that came: then the outcome is known, and the session goes on.
- */
+/* True if the reply came from the server: then the outcome is known, and the session goes on. */
 static bool refused_by_the_server(operation what)
 {
     syncguard_backend *backend =
@@ -148,7 +147,7 @@ static void the_server_says_when_time_is_up(void **state)
     (void)state;
     for (int what = 0; what < OPERATIONS; what++) {
         int tries = 0;
-        while (!refused_by_the_server((operation)what)) /* it may have been late */
+        while (!refused_by_the_server((operation)what)) /* the reply may have been late */
             assert_true(++tries < 10);
     }
 }

@@ -1,8 +1,7 @@
 /*
- * Requests whose outcome is not told: the connection ends between the commit and
- * its answer, an answer cannot be used, a request is carried out long after its
- * caller has gone. Between us and the server is a proxy that does all that. And a
- * host of which one address swallows everything.
+ * Requests with an unknown outcome: the connection ends between the commit and its reply, a reply
+ * cannot be used, a request is carried out long after its caller has given up. A proxy between the
+ * library and the server does all that. Also a host with an address that never answers.
  */
 #include "support.h"
 
@@ -26,26 +25,26 @@ static PGconn *plain;
 
 typedef enum mode {
     PASS,
-    END_AFTER_COMMIT, /* the server ends the session between the commit and its answer */
-    NO_CODE,          /* the answers of one request are an error without a code */
-    COPY_ONCE,        /* the first answer of one request begins a COPY */
-    COPY_ALWAYS,      /* that of every request */
-    NO_ROWS,          /* no answer has a row */
-    NO_COLUMNS,       /* the rows of all answers are empty */
-    SILENT            /* from the next request on, a connection gets no answers */
+    END_AFTER_COMMIT, /* the server ends the session between the commit and its reply */
+    NO_CODE,          /* the reply to one request is an error without a code */
+    COPY_ONCE,        /* the reply to one request begins a COPY */
+    COPY_ALWAYS,      /* the reply to every request does */
+    NO_ROWS,          /* no result has a row */
+    NO_COLUMNS,       /* the rows of all results are empty */
+    SILENT            /* from the next request on, a connection gets no replies */
 } mode;
 
 static atomic_int proxy_mode;
-static atomic_bool proxy_closed; /* new connections get nowhere */
-static atomic_int proxy_cuts;    /* counted up: what is connected is cut off */
-static atomic_int proxy_lines;   /* connections that are open */
+static atomic_bool proxy_closed; /* new connections are closed */
+static atomic_int proxy_cuts;    /* incremented to close all connections */
+static atomic_int proxy_lines;   /* open connections */
 static atomic_int copy_type;     /* of the message that begins a COPY: G, H or W */
 
 typedef struct line {
     int client;
     int server;
     int cuts;
-    bool swallow; /* up to the end of the request */
+    bool swallow; /* drops the rest of the reply */
     bool silent;
     size_t have;
     unsigned char buffer[65536];
@@ -62,21 +61,21 @@ static bool put_error(int fd, const char *fields, size_t count)
     return pg_unresolved_bytes_send(fd, head, 5) && pg_unresolved_bytes_send(fd, fields, count);
 }
 
-/* Text, without a column. */
+/* Begins a COPY in text format, without columns. */
 static bool put_copy(int fd)
 {
     unsigned char message[8] = {(unsigned char)atomic_load(&copy_type), 0, 0, 0, 7};
     return pg_unresolved_bytes_send(fd, message, sizeof message);
 }
 
-/* A row, or what describes it, without columns. */
+/* A row or a row description without columns. */
 static bool put_no_columns(int fd, unsigned char type)
 {
     const unsigned char message[7] = {type, 0, 0, 0, 6};
     return pg_unresolved_bytes_send(fd, message, sizeof message);
 }
 
-/* One message of the server. False: the connection is over. */
+/* Passes on, replaces or drops one message of the server. False: the connection is over. */
 static bool pass_message(line *self, const unsigned char *message, size_t length)
 {
     static const char fatal[] = "SFATAL\0VFATAL\0C57P01\0Mgone\0";
@@ -163,7 +162,7 @@ static void *serve_line(void *context)
     return NULL;
 }
 
-static int server_port; /* kept apart: the proxy outlives the server's record */
+static int server_port; /* a copy, because the proxy outlives the struct of the server */
 
 static void *accept_lines(void *context)
 {
@@ -211,7 +210,8 @@ static int start_proxy(void)
 
 /* ---- a name with two addresses ---- */
 
-/* Also libpq's: the first address of two.test swallows everything, the second is the server's. */
+/* libpq calls this function too: the first address of two.test never answers, the second is that of
+ * the server. */
 __attribute__((visibility("default"))) int getaddrinfo(const char *host, const char *service,
                                                        const struct addrinfo *hints,
                                                        struct addrinfo **out)
@@ -226,11 +226,11 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *host, const c
     struct addrinfo *second = NULL;
     status = real("127.0.0.1", service, hints, &second);
     if (status == 0)
-        (*out)->ai_next = second; /* as freeaddrinfo expects it */
+        (*out)->ai_next = second; /* freeaddrinfo frees both */
     return status;
 }
 
-/* A port whose queue is full, so that nobody is answered any more. */
+/* Fills the queue of a listening port, so that it does not answer any more. */
 static void pg_unresolved_port_fill(int port, int fds[4])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -271,7 +271,8 @@ static void session_ended_after_the_commit(void **state)
     syncguard_close(backend);
 }
 
-/* No answer is not the answer "nothing": it is asked again, and the grant is found. */
+/* A missing result does not mean an empty one: the request is sent again, and the grant is
+ * found. */
 static void error_without_a_code(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
@@ -298,7 +299,7 @@ static void *pg_unresolved_waiter_run(void *context)
     return lock;
 }
 
-/* Also for a waiter that tries after a release. */
+/* The same for a waiter that tries after a release. */
 static void error_without_a_code_after_a_release(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -323,7 +324,7 @@ static void error_without_a_code_after_a_release(void **state)
     syncguard_close(holder);
 }
 
-/* libpq reports a COPY again and again until somebody takes part in it. */
+/* libpq reports a COPY again and again until the caller takes part in it. */
 static void copy_ends_the_connection(void **state)
 {
     static const char types[] = {'G', 'H', 'W'};
@@ -345,8 +346,8 @@ static void copy_ends_the_connection(void **state)
     syncguard_close(backend);
 }
 
-/* Also one whose caller has left: its connection is closed, and its acquire is not taken for over.
- */
+/* The same for an abandoned request: its connection is closed, and its acquire does not count as
+ * over. */
 static void copy_after_the_caller_left(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=copied"));
@@ -378,7 +379,7 @@ static void pg_unresolved_finding_ignore(void *context, const syncguard_finding 
     (void)finding;
 }
 
-/* Each question about the session and the tables is answered with one row of several values. */
+/* The replies about the session and the tables are expected to have one row of several values. */
 static void answers_without_values(void **state)
 {
     static const mode modes[] = {NO_ROWS, NO_COLUMNS};
@@ -399,7 +400,8 @@ static void answers_without_values(void **state)
     }
 }
 
-/* The network breaks before the server gets to it: it is carried out all the same, later. */
+/* The network breaks before the server reads the request: the server carries it out all the same,
+ * later. */
 static void carried_out_after_the_connection_broke(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=late"));
@@ -417,7 +419,7 @@ static void carried_out_after_the_connection_broke(void **state)
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     pg_sleep_ms(300);
-    /* It was carried out, for the counter has moved; and taken back. */
+    /* The acquire was carried out, because the counter has advanced, and undone. */
     assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
                                       "= 'fence:late'"),
                      2);
@@ -425,7 +427,7 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_close(backend);
 }
 
-/* Who had to send a release twice does not know which of them found nothing, or a dead lock. */
+/* After a release was sent twice, it is unknown which of the two found nothing, or a dead lock. */
 static void release_that_was_sent_again(void **state)
 {
     static const char *const meanwhile[] = {
@@ -490,8 +492,8 @@ static void watch_left(syncguard_backend *backend)
     }
 }
 
-/* A release that is carried out after its caller has left, and whose answer never comes: those who
- * wait at the same handle learn of it, although it was its own. */
+/* A release that is carried out after its caller has given up, and that gets no reply: the waiters
+ * of the same handle are told of it, although it was a release of this handle. */
 static void release_that_comes_late_is_reported(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=left"));

@@ -1,6 +1,7 @@
 /*
- * Waiters woken by LISTEN: notified only where somebody waits, woken at once, no
- * worse off than polling when the listening session dies, many renewed at once.
+ * Waiters woken by LISTEN: notifications are sent only if there are waiters, waiters are woken at
+ * once and are no worse off than with polling when the listening session ends, and many locks are
+ * renewed at once.
  */
 #include "support.h"
 
@@ -33,7 +34,7 @@ static void note_pause(void *context, int attempts, int64_t waited_ms, int64_t r
     atomic_fetch_add(&self->pauses, 1);
 }
 
-/* Polls so rarely that only a wake-up is quick. */
+/* Polls so rarely that it is quick only if it is woken. */
 static void *pg_wake_waiter_run(void *context)
 {
     waiter *self = context;
@@ -95,7 +96,7 @@ static void notified_only_where_somebody_waits(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
     waiter one;
     pg_wake_waiter_start(&one, other, "wanted");
-    /* Another key is nobody's business. */
+    /* A release of another key sends no notification. */
     {
         syncguard_grant grant_alone;
         assert_status(SYNCGUARD_OK,
@@ -107,7 +108,7 @@ static void notified_only_where_somebody_waits(void **state)
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 1000);
     assert_true(count_notifications(plain) >= 1);
-    /* A while after the last waiter has gone it is quiet again. */
+    /* A while after the last waiter has left, no notifications are sent. */
     pg_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
@@ -128,7 +129,7 @@ static void extend_all(syncguard_backend *backend, const syncguard_grant *grant,
     assert_int_equal(item.status, SYNCGUARD_OK);
 }
 
-/* A renewal is nobody's business, even if somebody waits. */
+/* A renewal sends no notification, even if there are waiters. */
 static void only_an_earlier_end_is_notified(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -148,7 +149,7 @@ static void only_an_earlier_end_is_notified(void **state)
     assert_int_equal(count_notifications(plain), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, pg_now_ms()) < 5000);
-    /* Where nobody waits it is quiet. */
+    /* Without waiters no notification is sent. */
     pg_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
@@ -161,7 +162,7 @@ static void only_an_earlier_end_is_notified(void **state)
     syncguard_close(other);
 }
 
-/* A waiter that was woken in vain finds out how long the lock of another, who was faster, lives. */
+/* A waiter that was woken but finds a new lock learns the expiry of that lock. */
 static void woken_in_vain_finds_the_next_expiry(void **state)
 {
     syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -195,7 +196,7 @@ static void every_release_is_heard(void **state)
         pg_wake_waiter_start(&waiters[i], backends[i % 4], "queue");
     int64_t released = pg_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(backends[0], grant.lock_id, NULL, &err));
-    /* Whoever has it gives it back, in whatever order they get it. */
+    /* Each waiter releases the lock when it gets it, in any order. */
     for (int left = WAITERS; left > 0;) {
         for (int i = 0; i < WAITERS; i++) {
             if (waiters[i].backend != NULL && atomic_load(&waiters[i].done)) {
@@ -227,7 +228,7 @@ static void lost_listener_is_replaced(void **state)
         pg_wake_waiter_start(&one, other, "lost");
         assert_true(pg_number(plain, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE "
                                      "locktype = 'advisory' AND mode = 'ShareLock'") > 0);
-        /* It comes back as soon as it can. */
+        /* The listening session is replaced as soon as possible. */
         for (int k = 0;
              k < 5000 && pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = "
                                           "'advisory' AND mode = 'ShareLock'") == 0;
@@ -258,7 +259,7 @@ static void *pg_wake_patient_waiter_run(void *context)
     return NULL;
 }
 
-/* Starts it and waits until its session listens. */
+/* Starts the waiter, and waits until its session listens. */
 static void start_patient(waiter *self)
 {
     int64_t end = pg_now_ms() + 20000;
@@ -269,8 +270,8 @@ static void start_patient(waiter *self)
     }
 }
 
-/* A request finds its connection broken, so the listening one, which is silent, may lead nowhere:
- * the waiter's next try replaces it. */
+/* A request finds its connection broken, so the silent listening connection may lead nowhere: the
+ * next try of the waiter replaces it. */
 static void untrusted_listener_is_replaced(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -297,7 +298,7 @@ static void untrusted_listener_is_replaced(void **state)
     syncguard_close(other);
 }
 
-/* The TypeScript library does not notify. Whoever is armed polls all the same, seldom, and gets the
+/* The TypeScript library does not notify. An armed waiter still polls, but rarely, and gets the
  * lock long before its expiry. */
 static void release_without_a_notification_is_found(void **state)
 {
@@ -314,14 +315,14 @@ static void release_without_a_notification_is_found(void **state)
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE lock_id = '%s'", grant.lock_id);
     int64_t removed = pg_now_ms();
     assert_true(finish_waiter(&one, removed) < 8000);
-    /* 5 in the first second, then one per second: twice as many at most. */
+    /* 5 tries in the first second, then one per second; twice as many at most. */
     int64_t waited_s = (one.ended - began) / 1000 + 1;
     assert_in_range(atomic_load(&one.tries), 2, 10 + 2 * waited_s);
     syncguard_close(holder);
     syncguard_close(other);
 }
 
-/* Lets a waiter be woken, and its try wait inside the server. */
+/* Wakes a waiter, and makes its try wait inside the server. */
 static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
                                   const syncguard_grant *grant)
 {
@@ -338,7 +339,7 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
     return foreign;
 }
 
-/* With no waiter left notifications are still read: a session that does not read them would hold up
+/* Notifications are read even if no waiter is left: a session that does not read them would block
  * those of the whole database. */
 static void notifications_are_read_when_nobody_waits(void **state)
 {
@@ -364,7 +365,7 @@ static void notifications_are_read_when_nobody_waits(void **state)
     syncguard_close(other);
 }
 
-/* A try that is stuck keeps no other waiter from being woken. */
+/* A stuck try does not keep other waiters from being woken. */
 static void stuck_try_delays_no_other_waiter(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -389,7 +390,7 @@ static void stuck_try_delays_no_other_waiter(void **state)
     syncguard_close(other);
 }
 
-/* Without a connection to listen on, waiting is polling and goes on. */
+/* Without a connection to listen on, waiters poll. */
 static void without_listening_waiters_poll(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -409,7 +410,7 @@ static void without_listening_waiters_poll(void **state)
     syncguard_close(other);
 }
 
-/* The listening session hangs: who comes to wait polls, and still has time to try. */
+/* The listening session hangs: a new waiter polls, and still has time to try. */
 static void slow_arming_leaves_time_to_try(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -431,7 +432,7 @@ static void slow_arming_leaves_time_to_try(void **state)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(other, "slow", &options, &lock, &err);
-    /* Before anything else: a server cannot be ended with a process that is stopped. */
+    /* Done first, because a server with a stopped process cannot be shut down. */
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_OK, status);
     syncguard_lock_dispose(lock);
@@ -457,8 +458,8 @@ static void *be_stuck(void *context)
     return NULL;
 }
 
-/* Many locks are kept alive by few requests, and one that is stuck delays no other, nor do callers
- * that are stuck on every connection. */
+/* Few requests renew many locks. A stuck key delays no other key, and neither do callers that are
+ * stuck on every connection. */
 static void stuck_key_delays_no_renewal(void **state)
 {
     static syncguard_lock *locks[HELD];
@@ -495,7 +496,7 @@ static void stuck_key_delays_no_renewal(void **state)
     syncguard_close(backend);
 }
 
-/* What a batch leaves undecided is renewed singly, in the same line as those who are stuck. */
+/* A lock that a batch leaves undecided is renewed alone, in the same queue as the stuck callers. */
 static void stuck_callers_hold_up_no_extend(void **state)
 {
     syncguard_backend *backend =
@@ -529,14 +530,14 @@ static void stuck_callers_hold_up_no_extend(void **state)
 }
 
 #define MANY 1000
-/* A table of locks that holds fewer. */
+/* The lock table of this server has room for fewer. */
 #define SMALL                                                                                      \
     "fsync=off\nmax_locks_per_transaction=10\nmax_connections=20\nmax_wal_senders=0\n"             \
     "max_worker_processes=0\nautovacuum_max_workers=1"
 
 static syncguard_grant many[MANY];
 
-/* A lock of its own for each does not fit, also while nobody waits. */
+/* One lock for each does not fit, even without waiters. */
 static void expect_too_many(PGconn *pg)
 {
     char sql[128];
@@ -567,7 +568,7 @@ static void wait_for_many(syncguard_backend *holder, syncguard_backend *other)
     }
 }
 
-/* Each is reported, also after others of the same lock are gone. */
+/* Each release is reported, even after other keys with the same wait lock are gone. */
 static void release_many(syncguard_backend *holder, syncguard_backend *other)
 {
     waiter one;
@@ -585,8 +586,8 @@ static void release_many(syncguard_backend *holder, syncguard_backend *other)
     }
 }
 
-/* The server's table of locks is finite, and shared with everybody else: with more waited keys than
- * it holds there is room for others. */
+/* The lock table of the server is finite and serves all its users: waiters for more keys than it
+ * has room for leave room for others. */
 static void many_waited_keys_take_few_locks(void **state)
 {
     pg_server *small = pg_server_start(SMALL);
@@ -611,8 +612,9 @@ static void many_waited_keys_take_few_locks(void **state)
     pg_server_end(small);
 }
 
-/* A session that listens and never reads fills the server's queue; then every NOTIFY fails as its
- * transaction is committed. Here another function does so at once. The waiter polls. */
+/* A session that listens and never reads fills the notification queue; then every transaction
+ * with a NOTIFY fails at its COMMIT. Here another function fails in this way at once. The
+ * waiter polls. */
 static void full_queue_keeps_no_lock(void **state)
 {
     syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
@@ -676,7 +678,7 @@ static void *pg_wake_lock_repeatedly(void *context)
     return (void *)failed;
 }
 
-/* Waiters have another connection for their tries. */
+/* The tries of the waiters use other connections. */
 static void killed_listener_ends_no_wait(void **state)
 {
     PGconn *pg = pg_plain(server, DATABASE);
@@ -706,7 +708,7 @@ static void killed_listener_ends_no_wait(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* The name is busy in the server until the waiting is over. */
+/* The name is locked in the server until the wait is over. */
 static void wait_that_ends_in_the_server(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));

@@ -1,18 +1,15 @@
 /*
  * The memory backend: locks among the threads that share a handle.
  *
- * One entry per key that was ever granted, kept until the handle ends because
- * the counter lives in it. The lock in an entry, live or expired, is also found
- * by its id. An expired lock stays until its key is taken again or cleanup
- * removes it, as on the stores that keep rows.
+ * There is one entry per key that was ever granted. It is kept until the handle ends, because the
+ * counter lives in it. The lock in an entry, live or expired, is also found by its id. An expired
+ * lock stays until its key is taken again or cleanup removes it, as on the stores that keep rows.
  *
- * Liveness is decided by the clock that cannot step; the wall times beside it are
- * for people.
+ * Liveness is evaluated by the clock that cannot step; the wall times beside it are only reported.
  *
- * Locking: one mutex guards everything below it and is held for one decision at
- * a time, never over a system call or a callback. Entries are only ever added at
- * the head of `all` and never move, so that a listing can release the mutex
- * between two entries.
+ * Locking: one mutex guards everything below it and is held for one step at a time, never during a
+ * system call or a callback. Entries are only added, at the head of `all`, and never move, so that
+ * a listing can release the mutex between two entries.
  */
 #include "backends/memory/memory.h"
 
@@ -93,7 +90,7 @@ static bool memory_entry_is_live(const entry *e, int64_t now)
     return e->lock_id[0] != 0 && syncguard_is_live(e->expires_boot_ms, now);
 }
 
-/* Takes the lock out of its entry; the counter stays. */
+/* Removes the lock from its entry; the counter stays. */
 static void memory_entry_drop_lock(memory *m, entry *e)
 {
     if (e->lock_id[0] == 0)
@@ -117,7 +114,7 @@ static entry *memory_entry_add(memory *m, const char *key, size_t length, uint64
     return e;
 }
 
-/* The label is nearly always the handle's own, so the one from the last grant mostly fits. */
+/* The label is nearly always that of the handle, so it is usually the same as in the last grant. */
 static bool memory_entry_set_owner(entry *e, const char *owner)
 {
     char *old = e->owner;
@@ -134,8 +131,8 @@ static bool memory_entry_set_owner(entry *e, const char *owner)
     return true;
 }
 
-/* With the mutex held and the key free: everything that can fail comes before the first visible
- * change. */
+/* The caller holds the mutex, and the key is free. Everything that can fail comes before the first
+ * visible change. */
 static syncguard_status memory_grant(memory *m, entry *e, syncguard_acquire_op *op, uint64_t hash,
                                      int64_t now, syncguard_error *err)
 {
@@ -187,7 +184,7 @@ static syncguard_status memory_acquire(syncguard_backend *backend, syncguard_acq
     return status;
 }
 
-/* The live lock of an id, or NULL and why not. */
+/* Finds the live lock with an id. NULL: *reason tells why there is none. */
 static entry *memory_entry_find_live(const memory *m, const char *lock_id, int64_t now,
                                      syncguard_event_reason *reason)
 {
@@ -259,7 +256,8 @@ static syncguard_status memory_is_locked(syncguard_backend *backend, syncguard_i
     return SYNCGUARD_OK;
 }
 
-/* With the mutex held. The fence was given out by syncguard_fence_next, so it has its digits. */
+/* The caller holds the mutex. The fence comes from syncguard_fence_next, so formatting it
+ * succeeds. */
 static void memory_record_fill(const entry *e, int64_t now, syncguard_record *record)
 {
     memcpy(record->key, e->key, (size_t)e->key_length + 1);
@@ -295,7 +293,7 @@ static syncguard_status memory_lookup(syncguard_backend *backend, syncguard_look
     return status;
 }
 
-/* Whether a listing of expired locks, or of live ones, has this entry. */
+/* Whether a listing of expired locks, or of live ones, contains this entry. */
 static bool memory_entry_is_listed(const entry *e, bool expired, int64_t now)
 {
     if (!expired)
@@ -303,7 +301,7 @@ static bool memory_entry_is_listed(const entry *e, bool expired, int64_t now)
     return e->lock_id[0] != 0 && now - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
 }
 
-/* Copies the next locks and returns how many; *at is where to go on. */
+/* Copies the next locks and returns their number. *at becomes the entry to continue with. */
 static size_t memory_list_copy_page(memory *m, bool expired, entry **at, syncguard_record *records)
 {
     int64_t now = memory_boot_ms();
@@ -332,17 +330,16 @@ static syncguard_status memory_list_walk(syncguard_backend *backend, bool expire
     entry *at = m->all;
     pthread_mutex_unlock(&m->mutex);
     syncguard_status status = SYNCGUARD_OK;
-    size_t i;
     while (at != NULL && status == SYNCGUARD_OK) {
         status = syncguard_limits_check(&page, err);
         size_t count = status == SYNCGUARD_OK ? memory_list_copy_page(m, expired, &at, records) : 0;
-        for (i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (!fn(context, &records[i]))
-                goto out;
+                goto done;
         }
         page = syncguard_limits_from_now(limits, span_ns);
     }
-out:
+done:
     syncguard_free(records);
     return status;
 }
@@ -360,7 +357,7 @@ static syncguard_status memory_list_expired(syncguard_backend *backend,
     return memory_list_walk(backend, true, limits, fn, context, err);
 }
 
-/* Acquires decide while their caller waits, so none is in flight after this. */
+/* An acquire is over when its caller returns, so none can take effect after this. */
 static syncguard_status memory_undo(syncguard_backend *backend, const char *key, size_t key_length,
                                     const char *lock_id, int64_t until_ns,
                                     const syncguard_limits *limits, syncguard_error *err)
@@ -420,7 +417,7 @@ static syncguard_status memory_tables_init(memory *m, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-/* The mutex may have been held by a thread that does not exist here. */
+/* The mutex may be held by a thread that does not exist in the child. */
 static syncguard_status memory_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     memory *m = memory_of(backend);
@@ -469,20 +466,20 @@ static syncguard_status memory_create(const syncguard_options *options, syncguar
         return syncguard_fail_memory(err);
     syncguard_status status = memory_tables_init(m, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     status = SYNCGUARD_E_OUT_OF_MEMORY;
     if (pthread_mutex_init(&m->mutex, NULL) != 0) {
         syncguard_fail_memory(err);
-        goto out;
+        goto done;
     }
     status = syncguard_backend_init(&m->base, &OPS, &capabilities, options, err);
     if (status != SYNCGUARD_OK) {
         pthread_mutex_destroy(&m->mutex);
-        goto out;
+        goto done;
     }
     *out = &m->base;
     return SYNCGUARD_OK;
-out:
+done:
     memory_tables_free(m);
     syncguard_free(m);
     return status;

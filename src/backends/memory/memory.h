@@ -1,4 +1,4 @@
-/* What the core needs to know of the built-in backend. */
+/* The module of the memory backend, which is linked into the core. */
 #ifndef SG_MEMORY_H
 #define SG_MEMORY_H
 

@@ -1,10 +1,9 @@
 /*
  * See table.h.
  *
- * A child may be forked while another thread is in here. It then frees what it
- * inherited, so the pointers that lead to memory are always valid or NULL: new
- * memory is complete before it is linked, old memory is unlinked before it is
- * freed.
+ * A child may be forked while another thread is in this code. The child then frees the table that
+ * it inherited, so the pointers that lead to memory are always valid or NULL: new memory is
+ * complete before it is linked, old memory is unlinked before it is freed.
  */
 #include "backends/memory/table.h"
 
@@ -68,7 +67,7 @@ void sg_memory_table_free(sg_memory_table *table)
     memset(table, 0, sizeof *table);
 }
 
-/* Adds one bucket and moves to it what belongs there from the one that it was split from. */
+/* Splits a bucket: adds one, and moves the nodes that now belong to it. */
 static void memory_table_grow(sg_memory_table *table)
 {
     size_t source = table->bucket_count - table->half;

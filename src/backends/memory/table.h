@@ -1,7 +1,7 @@
 /*
- * A hash table that never pauses: it grows by one bucket per new item (linear
- * hashing), so that the millionth costs what the first did. Nodes are embedded in
- * what they index; the table owns only its buckets. Not locked.
+ * A hash table without pauses: it grows by one bucket per new item (linear hashing), so adding the
+ * millionth item costs as much as adding the first. Nodes are embedded in the items that they
+ * index; the table owns only its buckets. Not locked.
  */
 #ifndef SG_MEMORY_TABLE_H
 #define SG_MEMORY_TABLE_H
@@ -22,14 +22,14 @@ typedef struct sg_memory_table {
     size_t count;
 } sg_memory_table;
 
-/* False for lack of memory. */
+/* False if out of memory. */
 bool sg_memory_table_init(sg_memory_table *table);
 /* Frees the buckets. A table that was only zeroed may be freed too. */
 void sg_memory_table_free(sg_memory_table *table);
 /* Cannot fail: without memory for more buckets the chains only get longer. */
 void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t hash);
 void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node);
-/* First node of the bucket that hash belongs to; the caller compares along next. */
+/* First node of the bucket that hash belongs to; the caller follows next and compares. */
 sg_memory_node *sg_memory_table_first(const sg_memory_table *table, uint64_t hash);
 
 /* A fast hash of bytes. Not for names that are stored or shown. */

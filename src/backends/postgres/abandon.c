@@ -1,10 +1,10 @@
 /*
- * Requests whose caller has left, and what is known about their end.
+ * Abandoned requests, and whether they may still take effect.
  *
- * A caller whose time is up leaves its connection to a thread, which asks the server to cancel (a
- * request over a second connection, and it blocks), reads the answers to their end and so learns
- * when nothing of the request can be carried out any more. For an acquire that is noted: only then
- * is its undo final.
+ * A caller whose time is up hands its connection to a thread. The thread sends a cancel request
+ * (over a second connection, and it blocks) and reads the replies to the end of the request. From
+ * then on the server cannot apply any of it. For an acquire this is recorded, because only then is
+ * its undo final.
  *
  * Locking: the pool's mutex guards the counts and the table of unresolved requests.
  */
@@ -14,23 +14,24 @@
 #include "round_trip.h"
 #include "syncguard/sys/alloc.h"
 
-/* Threads that may hang in cancelling when a server hangs. */
+/* Limit of threads: each may hang in a cancel request if the server hangs. */
 #define MAX_DRAINS 32
-/* A cancel request hangs for ever where a network drops its packets, and nothing can end it. So
- * few are under way at a time; the time limits on the server end the statements of the others. */
+/* A cancel request hangs forever in a network that drops its packets, and nothing can end it.
+ * So only a few run at a time; the time limits on the server end the statements of the other
+ * requests. */
 #define MAX_CANCELS 2
-/* How long the rest of a cancelled request is waited for. */
+/* How long the thread waits for the rest of a cancelled request. */
 #define DRAIN_MS 5000
 
 /* ---- unresolved requests ---- */
 
-/* Under the mutex; the oldest one makes room. Returns the slot. */
+/* Under the mutex: replaces the oldest entry. Returns the index of the new entry. */
 static int pg_unresolved_note(sg_pg_pool *pool, const char *lock_id, bool over)
 {
-    int slot = (int)(pool->next_unresolved++ % SG_PG_MAX_UNRESOLVED);
-    memcpy(pool->unresolved[slot].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
-    pool->unresolved[slot].over = over;
-    return slot;
+    int index = (int)(pool->next_unresolved++ % SG_PG_MAX_UNRESOLVED);
+    memcpy(pool->unresolved[index].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    pool->unresolved[index].over = over;
+    return index;
 }
 
 void sg_pg_unresolved_add(sg_pg_pool *pool, const char *lock_id, bool over)
@@ -59,14 +60,15 @@ int sg_pg_unresolved_count(sg_pg_pool *pool, const char *lock_id, int *total)
 
 typedef struct drain {
     sg_pg_connection *connection;
-    bool cancels; /* counts among the cancel requests */
+    bool cancels; /* counted in pool->cancels */
     PGcancel *cancel;
-    int slot; /* of the unresolved acquire; -1: none */
+    int unresolved; /* index of its entry in the table; -1: not an acquire */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } drain;
 
-/* Reads to the end of the request: true if the server has answered it or said that it ended the
- * session. A connection that just breaks says nothing: the request may still be under way. */
+/* Reads the replies to the end of the request. True if the server has answered it or reported the
+ * end of the session. False if the connection just breaks, because the request may still be in
+ * flight. */
 static bool drain_read_to_end(const sg_pg_connection *connection)
 {
     PGconn *pg = connection->pg;
@@ -87,8 +89,8 @@ static bool drain_read_to_end(const sg_pg_connection *connection)
             if (!expected || PQstatus(pg) == CONNECTION_BAD ||
                 syncguard_limits_left_ns(&limits) == 0)
                 return false;
-            /* Nothing was under way, or its end had been read before: libpq would go on saying so
-             * for ever. */
+            /* No request was in flight, or its end was read before: libpq would return NULL
+             * forever. */
             if (none && PQtransactionStatus(pg) != PQTRANS_ACTIVE)
                 return true;
         }
@@ -115,17 +117,17 @@ static void *drain_run(void *argument)
     sg_pg_pool_discard(d->connection);
     pthread_mutex_lock(&pool->mutex);
     pool->drains--;
-    /* Its slot may have made room for another. */
-    if (over && d->slot >= 0 &&
-        memcmp(pool->unresolved[d->slot].lock_id, d->lock_id, sizeof d->lock_id) == 0)
-        pool->unresolved[d->slot].over = true;
+    /* A newer request may have replaced the entry. */
+    if (over && d->unresolved >= 0 &&
+        memcmp(pool->unresolved[d->unresolved].lock_id, d->lock_id, sizeof d->lock_id) == 0)
+        pool->unresolved[d->unresolved].over = true;
     pthread_mutex_unlock(&pool->mutex);
     syncguard_free(d);
     sg_pg_pool_unref(pool);
     return NULL;
 }
 
-/* Starts the thread. False: there are too many, or none can be had. */
+/* Starts the thread. False if there are too many, or if it cannot be started. */
 static bool drain_start(sg_pg_pool *pool, drain *d)
 {
     pthread_mutex_lock(&pool->mutex);
@@ -158,16 +160,16 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     drain *d = syncguard_calloc(1, sizeof *d);
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
-    /* The core does not know of a release that this session still carries out: its notification
-     * has to be passed on like that of another process. */
+    /* The session may still carry out a release that the core does not know of: its notification
+     * must be reported like that of another process. */
     connection->server_pid = 0;
-    int slot = -1;
+    int unresolved = -1;
     if (lock_id != NULL)
-        slot = pg_unresolved_note(pool, lock_id, false);
+        unresolved = pg_unresolved_note(pool, lock_id, false);
     pthread_mutex_unlock(&pool->mutex);
     if (d != NULL) {
         d->connection = connection;
-        d->slot = slot;
+        d->unresolved = unresolved;
         if (lock_id != NULL)
             memcpy(d->lock_id, lock_id, sizeof d->lock_id);
         if (drain_start(pool, d))

@@ -1,5 +1,5 @@
 /*
- * The op table; opening, closing and setting up; fork.
+ * Operation table; open, close and setup; fork.
  */
 #include <unistd.h>
 

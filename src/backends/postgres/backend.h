@@ -17,10 +17,10 @@ typedef struct sg_pg {
     sg_pg_pool *pool;
     sg_pg_listener *listener; /* NULL: listening is turned off */
     sg_pg_statements statements;
-    pid_t pid;                /* whose connections the pool has */
-    bool pooler;              /* given */
-    atomic_bool pooler_found; /* not given, but found: treated as if it were */
-    atomic_bool queue_full;   /* the server's queue of notifications, seen once */
+    pid_t pid;                /* the process that opened the connections of the pool */
+    bool pooler;              /* option pooler */
+    atomic_bool pooler_found; /* without the option, but a pooler was found: treated alike */
+    atomic_bool queue_full;   /* the notification queue of the server was full at least once */
     char tolerance[SG_PG_NUMBER_SIZE];
     char fence_max[SG_PG_NUMBER_SIZE];
 } sg_pg;

@@ -1,5 +1,5 @@
 /*
- * Connecting to one of the hosts, and finding out what the session is.
+ * Connects to one of the hosts, and determines the kind of session: direct or behind a pooler.
  */
 #include <fcntl.h>
 #include <netdb.h>
@@ -14,13 +14,13 @@
 #include "round_trip.h"
 #include "syncguard/sys/wait.h"
 
-/* Given parameters, host, hostaddr, port, end. */
+/* Parameters of the target, host, hostaddr, port and the terminator. */
 #define MAX_PARAMETERS 96
 
 /*
- * Without a receiver libpq prints notices to stderr. Two kinds matter: a COMMIT whose wait for a
- * synchronous standby is cancelled succeeds with a warning, whose code is the general one, so every
- * warning counts; and an idle session whose end the server announces gets that as a notice.
+ * Without a receiver libpq prints notices to stderr. Two kinds matter. A COMMIT whose wait for a
+ * synchronous standby is cancelled succeeds with a warning; its code is the general one, so every
+ * warning counts. And the server announces the end of an idle session with a notice.
  */
 static void pg_connection_receive_notice(void *context, const PGresult *notice)
 {
@@ -58,7 +58,7 @@ static PGconn *pg_connection_begin(sg_pg_connection *connection, const sg_pg_tar
     return pg;
 }
 
-/* How many further addresses a host may have. Asked only when the first one does not answer. */
+/* How many further addresses a host may have. Called only if the first one does not answer. */
 static int pg_host_other_address_count(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -74,9 +74,9 @@ static int pg_host_other_address_count(const char *host)
 }
 
 /*
- * Waits for the attempt's socket. libpq goes on to the next address of a name only when one
- * refuses. One that never answers must not take all of the time, so after half of what is left its
- * socket is shut down, which counts as refused.
+ * Waits for the socket of the attempt. libpq tries the next address of a name only if one refuses.
+ * An address that never answers must not use up all of the time, so its socket is shut down after
+ * half of the remaining time, which libpq treats as a refusal.
  */
 static syncguard_status pg_connection_wait_socket(PGconn *pg, short events, const char *host,
                                                   int *others, const syncguard_limits *limits,
@@ -99,7 +99,7 @@ static syncguard_status pg_connection_wait_socket(PGconn *pg, short events, cons
     return SYNCGUARD_OK;
 }
 
-/* Drives one attempt to its end. host: what is tried, NULL if it has but one address. */
+/* Drives one attempt to its end. host: the name to connect to; NULL if it has only one address. */
 static syncguard_status pg_connection_complete(PGconn *pg, const char *host, bool service,
                                                const syncguard_limits *limits, syncguard_error *err)
 {
@@ -123,9 +123,9 @@ static syncguard_status pg_connection_complete(PGconn *pg, const char *host, boo
 }
 
 /*
- * Asks the session for its process number and settings. A pooler answers with the number of one of
- * its sessions, while libpq has one that the pooler made up; and it may drop the settings that we
- * start with.
+ * Asks the session for its process id and settings. Behind a pooler this is the process id of one
+ * of the pooler's sessions, while libpq has one that the pooler made up. A pooler may also drop the
+ * settings that the connection starts with.
  */
 static syncguard_status pg_connection_identify(sg_pg_connection *connection,
                                                const sg_pg_time_limits *session,
@@ -152,7 +152,7 @@ static syncguard_status pg_connection_identify(sg_pg_connection *connection,
     return SYNCGUARD_OK;
 }
 
-/* When the attempt at a host must be over, if left hosts still have to be tried after it. */
+/* The deadline for one host, if `left` hosts must still be tried after it. */
 static int64_t pg_host_deadline(const sg_pg_target *target, int left, int64_t deadline_ns)
 {
     int64_t now = syncguard_clock_ns();

@@ -1,26 +1,26 @@
 /*
- * Making connections. libpq resolves names and reads files while it connects, which can take as
- * long as it likes; so each attempt is made by a thread of its own, and its caller waits for it
- * within its own limits. An attempt whose caller has left is finished all the same, and its
- * connection goes to the pool or to the next caller: otherwise callers with short deadlines would
- * never get one.
+ * Connection attempts. libpq resolves names and reads files while it connects, which may take any
+ * amount of time. So each attempt runs in a thread of its own, and its caller waits for it within
+ * its own limits. An attempt whose caller has given up is finished all the same, and its connection
+ * goes to the pool or to the next caller: otherwise callers with short deadlines would never get
+ * one.
  *
- * Locking: the pool's mutex guards an attempt. Whoever finds it both finished and not owned frees
- * it: the thread if nobody waits any more, else the owner.
+ * Locking: the pool's mutex guards an attempt. The thread frees it if no caller waits for it when
+ * it has finished, else its owner does.
  */
 #include "connector.h"
 #include "syncguard/sys/alloc.h"
 
-/* An attempt gets at least this long, however short the deadline of its caller. */
+/* The least time for an attempt, even if the deadline of its caller is earlier. */
 #define MIN_ATTEMPT_MS 2000
-/* One that is older than this is not worth waiting for: a new one may be faster. */
+/* An attempt that is older than this is not worth waiting for: a new one may be faster. */
 #define FRESH_ATTEMPT_NS (500 * SYNCGUARD_NS_PER_MS)
 
 typedef struct sg_pg_attempt {
     sg_pg_pool *pool;
     sg_pg_connection *connection;
     syncguard_parker done;
-    bool owned; /* somebody waits on done */
+    bool owned; /* a caller waits on done */
     bool finished;
     int64_t started_ns;
     int64_t deadline_ns;
@@ -66,7 +66,7 @@ static void *pg_attempt_run(void *argument)
     bool orphan = !a->owned;
     if (orphan)
         pg_attempt_unlink_orphan(a);
-    else /* the owner can free it as soon as the mutex is free */
+    else /* the owner may free it as soon as the mutex is unlocked */
         syncguard_parker_unpark(&a->done);
     pthread_mutex_unlock(&pool->mutex);
     if (orphan) {
@@ -80,7 +80,7 @@ static void *pg_attempt_run(void *argument)
     return NULL;
 }
 
-/* Under no lock: counts the attempt and starts its thread. */
+/* Counts the attempt and starts its thread. The caller must not hold the mutex. */
 static syncguard_status pg_attempt_start_thread(attempt *a, syncguard_error *err)
 {
     sg_pg_pool *pool = a->pool;
@@ -134,7 +134,7 @@ static syncguard_status pg_attempt_start(sg_pg_pool *pool, const syncguard_limit
     return SYNCGUARD_OK;
 }
 
-/* Takes over an attempt that its caller has left, if it is fresh or there are too many already. */
+/* Adopts an attempt whose caller has given up, if it is recent or there are too many already. */
 static attempt *pg_attempt_adopt(sg_pg_pool *pool)
 {
     int64_t now = syncguard_clock_ns();

@@ -6,10 +6,10 @@
 
 #include "pool.h"
 
-/* Connects in a thread; returns when it is done or limits end the waiting. */
+/* Connects in a thread of its own. Returns when the attempt has ended or the limits are reached. */
 syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *limits,
                                       sg_pg_connection **out, syncguard_error *err);
-/* An idle connection, else a new one. The caller has a place in the pool. */
+/* Returns an idle connection, or else a new one. The caller must have a place in the pool. */
 syncguard_status sg_pg_check_out(sg_pg_pool *pool, const syncguard_limits *limits,
                                  sg_pg_connection **out, syncguard_error *err);
 

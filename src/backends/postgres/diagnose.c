@@ -1,6 +1,6 @@
 /*
- * Findings for `doctor`: what would break the promises on this server; rights.c has what the role
- * may do.
+ * Findings for `doctor`: what would break the guarantees on this server. rights.c reports missing
+ * privileges of the role.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +24,9 @@ static const char facts_sql[] = "SELECT pg_catalog.pg_is_in_recovery(), "
 enum { X_RECOVERY, X_SYNC, X_FSYNC, X_PAGES, X_PID, X_VERSION, X_READ, X_CODE };
 
 /*
- * Standbys: how many must confirm a commit (0: none is named), are connected, are seen to confirm,
- * and whether one's state is hidden, as it is from a role outside pg_read_all_stats.
+ * Standbys: how many must confirm a commit (0: none is named), how many are connected, how many are
+ * seen to confirm, and whether the state of one is hidden, as it is from a role that is not in
+ * pg_read_all_stats.
  */
 static const char standbys_sql[] =
     "SELECT CASE WHEN s.names = '' THEN 0 ELSE coalesce((pg_catalog.regexp_match(s.names, "
@@ -36,7 +37,7 @@ static const char standbys_sql[] =
     "LEFT JOIN pg_catalog.pg_stat_replication r ON true GROUP BY s.names";
 
 /* Sessions, prepared transactions and replication slots that have kept old row versions for so many
- * transactions that it is noticeable. Every role sees those of all roles. */
+ * transactions that it is noticeable. Every role can see those of all roles. */
 static const char snapshots_sql[] =
     "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid <> "
     "pg_catalog.pg_backend_pid() AND (datname IS NULL OR datname = pg_catalog.current_database()) "
@@ -77,7 +78,7 @@ static void pg_diagnose_standbys(const syncguard_findings *to, const PGresult *r
     int64_t confirming = 0;
     (void)sg_pg_int64(r, 0, 2, &confirming);
     if (sg_pg_bool(r, 0, 3))
-        confirming = connected; /* cannot be told apart */
+        confirming = connected; /* the confirming ones cannot be told apart */
     char text[160];
     snprintf(text, sizeof text,
              "%lld standbys are connected, %lld must confirm a commit, synchronous_commit is %.20s",
@@ -144,7 +145,7 @@ static void pg_diagnose_session(const syncguard_findings *to, const sg_pg *pg, c
         syncguard_report_fine(to, "encoding", "the database stores every key");
 }
 
-/* The value of a connection parameter is in use as libpq has completed it. */
+/* Reads the sslmode that libpq uses after adding its defaults. */
 static bool pg_tls_is_verified(PGconn *connection)
 {
     PQconninfoOption *options = PQconninfo(connection);
@@ -167,10 +168,10 @@ static void pg_diagnose_tls(const syncguard_findings *to, PGconn *connection)
 
 /* ---- clocks ---- */
 
-/* A server that does not answer may use that much time. */
+/* How long a server that does not answer may delay the findings. */
 #define STANDBY_NS (2000 * SYNCGUARD_NS_PER_MS)
 
-/* A server's clock less our monotonic clock. */
+/* The server's clock minus our monotonic clock. */
 typedef struct clock_offset {
     int64_t us;
     int64_t error_us;
@@ -178,7 +179,7 @@ typedef struct clock_offset {
     bool standby;
 } clock_offset;
 
-/* The server's time lies between sending and receiving. */
+/* The server reads its clock at some time between sending and receiving. */
 static syncguard_status pg_clock_read(sg_pg_connection *connection, const syncguard_limits *limits,
                                       clock_offset *out, syncguard_error *err)
 {
@@ -212,7 +213,7 @@ static syncguard_status pg_diagnose_clock(const syncguard_findings *to,
     return status;
 }
 
-/* Through a pool of its own, so that a name that cannot be resolved does not hold us up. */
+/* Uses a pool of its own, so that a name that cannot be resolved does not delay the caller. */
 static syncguard_status pg_clock_read_host(const sg_pg *pg, int host,
                                            const syncguard_limits *limits, clock_offset *out,
                                            syncguard_error *err)
@@ -236,8 +237,8 @@ static syncguard_status pg_clock_read_host(const sg_pg *pg, int host,
     return status;
 }
 
-/* The standbys among the servers of the URL; those that are connected to the primary do not say
- * where they listen. Those that do not answer leave time for the other findings. */
+/* Compares the clocks of the standbys that the URL names. The primary does not know where other
+ * standbys listen. Standbys that do not answer must leave time for the other findings. */
 static void pg_diagnose_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
                                        const clock_offset *primary, const char *connected,
                                        const syncguard_limits *limits)
@@ -272,13 +273,14 @@ static void pg_diagnose_snapshots(const syncguard_findings *to, const PGresult *
 {
     const char *sessions = sg_pg_value(r, 0, 0);
     const char *prepared = sg_pg_value(r, 0, 1);
-    const char *slots = sg_pg_value(r, 0, 2);
-    bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 || strcmp(slots, "0") != 0;
+    const char *replication_slots = sg_pg_value(r, 0, 2);
+    bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 ||
+               strcmp(replication_slots, "0") != 0;
     char text[200];
     snprintf(text, sizeof text,
              "%.12s sessions, %.12s prepared transactions and %.12s replication slots keep old row "
              "versions",
-             sessions, prepared, slots);
+             sessions, prepared, replication_slots);
     if (old)
         syncguard_report(to, SYNCGUARD_WARN, "snapshots", text,
                          "busy keys get slower until they end",
@@ -326,7 +328,7 @@ static void pg_diagnose_schema(const syncguard_findings *to, syncguard_status ch
             "other programs that remove expired locks read the whole table", "run syncguard setup");
 }
 
-/* Reports what the server and the session show. */
+/* Reports on the server and the session. */
 static syncguard_status pg_diagnose_server(const syncguard_findings *to, const sg_pg *pg,
                                            sg_pg_connection *connection,
                                            const syncguard_limits *limits, syncguard_error *err)

@@ -1,6 +1,6 @@
 /*
- * From SQLSTATE to status: by the code alone, never by the server's text, which is not passed on
- * either (it may quote a key).
+ * Maps SQLSTATE codes to statuses: by the code alone, never by the text of the server, which is not
+ * passed on either (it may quote a key).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "errors.h"
 
 typedef struct mapping {
-    const char *prefix; /* of the code; the first that fits counts */
+    const char *prefix; /* of the code; the first match counts */
     syncguard_status status;
     const char *text;
 } mapping;
@@ -58,9 +58,8 @@ syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
 }
 
 /*
- * Connection errors carry their code in the message only, at the end of a line,
- * once libpq reports nothing else of the server's text (PQERRORS_SQLSTATE). Uses the last line that
- * ends so.
+ * Connection errors have their code in the message only: at the end of a line, if libpq reports
+ * nothing else of the server's text (PQERRORS_SQLSTATE). Uses the last line with a code.
  */
 static bool pg_error_find_sqlstate(const char *message, char out[6])
 {
@@ -81,7 +80,7 @@ static bool pg_error_find_sqlstate(const char *message, char out[6])
     return found;
 }
 
-/* libpq does not tell, and resolving a name may have failed for it as well. */
+/* libpq does not report this, and it may be the reason why name resolution failed. */
 static bool pg_descriptors_are_exhausted(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -90,8 +89,8 @@ static bool pg_descriptors_are_exhausted(void)
     return fd < 0 && (errno == EMFILE || errno == ENFILE);
 }
 
-/* The text of libpq and of the system for one attempt, without what it quotes: that may be the
- * value of an option. */
+/* Copies the text of libpq and of the system for one attempt, without the quoted parts: these may
+ * be values of options. */
 static void pg_error_copy_reason(const char *message, char *out, size_t size)
 {
     const char *from = strstr(message, "failed: ");
@@ -131,7 +130,7 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool servi
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
     char reason[160];
     pg_error_copy_reason(message, reason, sizeof reason);
-    /* Without a port libpq has not got as far as choosing a host. */
+    /* If there is no port, libpq has not yet chosen a host. */
     if (*PQport(pg) == 0)
         return syncguard_fail(
             err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s",

@@ -20,7 +20,7 @@ static syncguard_status pg_mutate_fail_unreadable(syncguard_error *err)
 enum { ROW_MINE, ROW_EXPIRES, ROW_FENCE, ROW_NOW };
 enum { GRANT_FENCE, GRANT_EXPIRES };
 
-/* What the texts of an acquire are made of. */
+/* The values of the statements of an acquire. */
 typedef struct acquire_values {
     char name[SYNCGUARD_NAME_SIZE];
     char counter[SYNCGUARD_NAME_SIZE];
@@ -39,8 +39,8 @@ static syncguard_status pg_grant_read(syncguard_acquire_op *op, const PGresult *
     return SYNCGUARD_OK;
 }
 
-/* There was no grant, although no live lock was seen: the counter is at its end, or a session
- * without the advisory lock came in between. */
+/* There was no grant although no live lock was seen: either the counter is at its limit, or a
+ * session without the advisory lock changed the row in between. */
 static syncguard_status pg_acquire_explain_refusal(sg_pg *pg, syncguard_acquire_op *op,
                                                    const char *counter, syncguard_error *err)
 {
@@ -60,8 +60,8 @@ static syncguard_status pg_acquire_explain_refusal(sg_pg *pg, syncguard_acquire_
     return status;
 }
 
-/* Interprets the current row and the grant. *found: an earlier sending was granted. ABSENT: neither
- * a grant nor a live lock. */
+/* Interprets the current row and the grant. *found: the request was granted when it was sent
+ * earlier. ABSENT: neither a grant nor a live lock. */
 static syncguard_status pg_acquire_interpret(syncguard_acquire_op *op, const PGresult *row,
                                              const PGresult *grant, bool *found,
                                              syncguard_error *err)
@@ -98,9 +98,9 @@ static syncguard_status pg_extend_run(sg_pg *pg, const char *lock_id, const char
 }
 
 /*
- * An earlier sending was granted, and nobody knows whether its commit has waited for the
- * synchronous standby, if there is one. So the row is written once more, and this commit has to
- * wait (ADR 0034).
+ * The request was granted when it was sent earlier, and it is unknown whether that commit waited
+ * for the synchronous standby, if there is one. So the row is written once more, and this commit
+ * must wait (ADR 0034).
  */
 static syncguard_status pg_grant_confirm(sg_pg *pg, syncguard_acquire_op *op, const char *ttl,
                                          syncguard_error *err)
@@ -122,7 +122,8 @@ static syncguard_status pg_acquire_make_values(const syncguard_acquire_op *op, a
     if (status == SYNCGUARD_OK)
         status = sg_pg_counter_name(out->name, out->counter, err);
     sg_pg_format(out->ttl, op->ttl_ms);
-    /* The label names the id that it belongs to: the TypeScript library leaves the column alone. */
+    /* The label begins with the lock id that it belongs to, because the TypeScript library does not
+     * change the column. */
     snprintf(out->owner, sizeof out->owner, "%s %s", op->lock_id,
              op->owner != NULL ? op->owner : "");
     return status;
@@ -149,7 +150,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     syncguard_status status = pg_acquire_make_values(op, &values, err);
     if (status != SYNCGUARD_OK)
         return status;
-    /* Before the attempt, so that no release after it goes unnoticed. */
+    /* Armed before the request is sent, so that no release after it goes unnoticed. */
     if (op->watch && pg->listener != NULL && !atomic_load(&pg->pooler_found))
         op->armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
     pg_acquire_add_calls(pg, op, &values, &request);
@@ -174,14 +175,13 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
 
 /* ---- release and extend ---- */
 
-/* Columns of what a release took away. */
+/* Columns of the row that a release has deleted. */
 enum { GONE_KEY, GONE_LIVE };
 
 syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op *op,
                                syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
-    const PGresult *gone;
     op->key_length = 0;
     op->reason = SYNCGUARD_REASON_NONE;
     sg_pg_request request = {0};
@@ -190,20 +190,20 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     request.notifies = &request.calls[1].values[2];
     sg_pg_request_add(&request, SG_PG_COMMIT, 0);
     syncguard_status status = sg_pg_request_run(pg, &request, &op->limits, err);
+    const PGresult *gone = request.results[1];
     if (status != SYNCGUARD_OK)
-        goto out;
-    gone = request.results[1];
+        goto done;
     if (PQntuples(gone) == 0)
         op->reason = SYNCGUARD_REASON_NOT_FOUND;
     else if (!sg_pg_bool(gone, 0, GONE_LIVE))
         op->reason = SYNCGUARD_REASON_EXPIRED;
     if (PQntuples(gone) > 0 && sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
         op->key_length = strlen(op->key);
-    /* What is absent now, an earlier sending may have released. */
+    /* A lock that is absent now may have been released when the request was sent earlier. */
     if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAY_HAVE_BEEN_APPLIED)
         status = SYNCGUARD_ABSENT;
-out:
-    /* An unanswered sending may have released the lock, and the listener may have ignored its
+done:
+    /* A request without a reply may have released the lock, and the listener may have ignored the
      * notification as that of a release that the core has already reported. */
     if (request.outcome >= SG_PG_MAY_HAVE_BEEN_APPLIED)
         syncguard_backend_notifications_lost(backend);
@@ -240,8 +240,8 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
                             syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
-    /* A request that ends while we delete might have written after that: only those that were over
-     * before count. */
+    /* Only requests that were over before the DELETE count: one that ends during it may write after
+     * it. */
     int total = 0;
     int open = sg_pg_unresolved_count(pg->pool, lock_id, &total);
     char name[SYNCGUARD_NAME_SIZE];
@@ -256,11 +256,12 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
     request.notifies = &request.calls[2].values[2];
     sg_pg_request_add(&request, SG_PG_COMMIT, 0);
     status = sg_pg_request_run(pg, &request, limits, err);
-    /* If the only request was applied and is undone now, it is over, open or not. Of several it is
-     * not known which one that was. */
+    /* If there was only one request, and its grant is deleted now, it is over, even if it was not
+     * known to be. Of several requests it is unknown which one was granted. */
     if (status == SYNCGUARD_OK && open != 0 && (PQntuples(request.results[2]) == 0 || total > 1)) {
         status = SYNCGUARD_ABSENT;
-        /* The key is free for now, and the core, which hears of nothing undone, wakes nobody. */
+        /* The key is free for now. The core does not learn of a deleted grant, so it wakes no
+         * waiter. */
         if (PQntuples(request.results[2]) > 0)
             syncguard_backend_key_changed(backend, key, key_length);
     }

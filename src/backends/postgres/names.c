@@ -1,5 +1,5 @@
 /*
- * Stored names. A key's name and its counter's are those that the TypeScript library uses.
+ * Stored names. The names of a key and of its counter are those that the TypeScript library uses.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ syncguard_status sg_pg_counter_name(const char *name, char out[SYNCGUARD_NAME_SI
                                 SYNCGUARD_POSTGRES_RESERVE_BYTES, out, &length, err);
 }
 
-/* Longest identifier that PostgreSQL does not cut. */
+/* Longest identifier that PostgreSQL does not truncate. */
 #define MAX_IDENTIFIER 63
 
 /* Length of the identifier at the start of text, 0 if there is none. */

@@ -8,7 +8,7 @@
 
 /* The stored name of a key in NFC. */
 syncguard_status sg_pg_name(const char *key, char out[SYNCGUARD_NAME_SIZE], syncguard_error *err);
-/* The counter's name, from the key's stored name. */
+/* The stored name of the counter, from that of its key. */
 syncguard_status sg_pg_counter_name(const char *name, char out[SYNCGUARD_NAME_SIZE],
                                     syncguard_error *err);
 
@@ -18,7 +18,7 @@ typedef struct sg_pg_table {
     char bare[64];
 } sg_pg_table;
 
-/* Reads "name" or "schema.name"; option is named in the error. */
+/* Reads "name" or "schema.name". The error text contains option. */
 syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_table *out,
                                   syncguard_error *err);
 

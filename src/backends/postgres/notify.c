@@ -2,15 +2,15 @@
  * Reports releases, and extends that let a lock end earlier, to waiters: one listening connection
  * and one thread per handle, started by the first waiter.
  *
- * To watch a key, the listening session holds its wait lock, shared. A releaser that cannot get
- * that lock exclusively knows that somebody may wait, and sends a notification with the hash of the
- * stored name. An extend that lets the lock end earlier does the same. The wait lock is held before
- * the waiter's attempt is sent, so no release after that attempt goes unnoticed. Many names have
- * one wait lock; the server counts how often the session has taken it.
+ * To watch a key, the listening session holds the key's wait lock in shared mode. A releaser that
+ * cannot get that lock exclusively knows that there may be a waiter, and sends a notification with
+ * the hash of the stored name. An extend that lets the lock end earlier does the same. The wait
+ * lock is taken before the waiter's request is sent, so no release after that request goes
+ * unnoticed. Many names share one wait lock; the server counts how often the session has taken it.
  *
  * A wait lock is kept for a moment after the last waiter has left, because on a busy key the next
- * one comes at once. When the connection is lost, every key's waiters try again and so arm again.
- * After a failed attempt to connect there is a pause in which waiters poll.
+ * waiter comes at once. When the connection is lost, the waiters of every key try again and so arm
+ * again. After a failed attempt to connect there is a pause in which waiters poll.
  *
  * Locking: the mutex guards watches and armings. Only the thread uses the connection, and only the
  * thread removes watches. The core is never called with the mutex held.
@@ -25,19 +25,20 @@
 #include "round_trip.h"
 #include "sql.h"
 
-/* How long a wait lock is kept after the last waiter. */
+/* How long a wait lock is kept after the last waiter has left. */
 #define LINGER_NS (50 * SYNCGUARD_NS_PER_MS)
 #define QUERY_MS 5000
 #define FIRST_PAUSE_NS (100 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_PAUSE_NS (5000 * SYNCGUARD_NS_PER_MS)
-/* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
- * attempt itself, after which the caller polls. */
+/* Arming may take this much of a caller's time, and at most a quarter of it. The rest is for the
+ * request itself, after which the caller polls. */
 #define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
 /* How long a waiter may go without a try. */
 #define SHORTEST_ARMED_MS 1000
 #define LONGEST_ARMED_MS 5000
 
-/* A releaser holds the wait lock for an instant only: whoever makes us wait longer is foreign. */
+/* A releaser holds the wait lock for an instant only, so a longer wait is due to a foreign
+ * session. */
 static const char arm_sql[] =
     "SELECT pg_catalog.hashtext($1), "
     "CASE WHEN pg_catalog.set_config('lock_timeout', '1000', true) IS NOT NULL THEN "
@@ -48,10 +49,10 @@ static const char disarm_sql[] =
 /* A key whose releases are reported, or should be. */
 typedef struct watch {
     struct watch *next;
-    bool wanted; /* somebody waits */
+    bool wanted; /* has waiters */
     bool armed;
     int armings;      /* callers that wait for it to be armed */
-    int64_t since_ns; /* when the first of the present waiters came */
+    int64_t since_ns; /* when the first of the current waiters came */
     int64_t leave_ns; /* when it may be disarmed, if not wanted */
     int64_t hash;
     size_t length;
@@ -76,7 +77,7 @@ struct sg_pg_listener {
     bool started;
     int failures;          /* to connect, since the last success */
     int64_t not_before_ns; /* when the pause after the last of them is over */
-    int64_t next_check_ns; /* when the thread looks at the watches at the latest */
+    int64_t next_check_ns; /* when the thread checks the watches at the latest */
     uint64_t generation;   /* of the connection that armed */
     syncguard_parker parker;
     syncguard_abort *stop;
@@ -90,7 +91,7 @@ static syncguard_limits pg_listener_query_limits(const sg_pg_listener *listener)
                               listener->stop};
 }
 
-/* Under the mutex: answers everybody who waits for w (NULL: for anything). */
+/* Under the mutex: answers the callers that wait for w (NULL: for any watch). */
 static void pg_armings_answer(sg_pg_listener *listener, const watch *w, bool armed)
 {
     arming **link = &listener->armings;
@@ -138,7 +139,7 @@ static bool pg_listener_connect(sg_pg_listener *listener)
     syncguard_status status =
         sg_pg_connector_wait(listener->pool, &limits, &listener->connection, NULL);
 
-    /* What is set in the session of a pooler stays there for others. */
+    /* Settings of a session behind a pooler stay there for other clients. */
     if (status == SYNCGUARD_OK && !listener->connection->direct)
         status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     if (status == SYNCGUARD_OK)
@@ -169,10 +170,10 @@ static const watch *pg_watch_next_of_hash(sg_pg_listener *listener, const watch 
     return w;
 }
 
-/* Passes on the notifications that libpq has received. The core has already told the waiters of
- * this process about the releases of this handle, but not about its extends. After a release of
- * unknown outcome all waiters try again (sg_pg_release), and notifications of an abandoned session
- * are passed on. */
+/* Reports the notifications that libpq has received. Releases of this handle are left out, because
+ * the core has already woken a waiter for them; extends of this handle are reported. After a
+ * release with an unknown outcome all waiters try again (sg_pg_release), and notifications of an
+ * abandoned session are reported. */
 static void pg_notifications_report(sg_pg_listener *listener)
 {
     PGnotify *each;
@@ -209,7 +210,7 @@ static void pg_watch_arm(sg_pg_listener *listener, watch *w)
         status = SYNCGUARD_E_INTERNAL;
     PQclear(result);
     if (status != SYNCGUARD_OK) {
-        /* Whether the lock is held is not known: a new session holds none. */
+        /* It is unknown whether the session holds the lock: a new session holds none. */
         pg_listener_disconnect(listener, true);
         return;
     }
@@ -219,7 +220,8 @@ static void pg_watch_arm(sg_pg_listener *listener, watch *w)
     bool late = w->wanted && w->armings == 0;
     pg_armings_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
-    /* The caller has tried without being armed: a release between the two would go unnoticed. */
+    /* The caller has tried without being armed: a release between the try and the arming would go
+     * unnoticed. */
     if (late)
         syncguard_backend_key_changed(listener->backend, w->key, w->length);
 }
@@ -236,7 +238,7 @@ static void pg_watch_disarm(sg_pg_listener *listener, const watch *w)
         pg_listener_disconnect(listener, true);
 }
 
-/* Under the mutex: takes a watch that nobody needs out of the list. */
+/* Under the mutex: removes a watch that is no longer needed from the list and returns it. */
 static watch *pg_watch_take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next_ns)
 {
     for (watch **link = &listener->watches; *link != NULL; link = &(*link)->next) {
@@ -261,8 +263,8 @@ static watch *pg_watch_next_unarmed(sg_pg_listener *listener)
     return w;
 }
 
-/* Arms and disarms what has to be, each a round trip, and passes on what has been received in
- * between. Returns when the thread has to look again. */
+/* Arms and disarms watches, each in a round trip, and reports the notifications that arrive in
+ * between. Returns when the thread must check the watches again. */
 static int64_t pg_watches_update(sg_pg_listener *listener)
 {
     while (!syncguard_abort_triggered(listener->stop)) {
@@ -286,7 +288,7 @@ static int64_t pg_watches_update(sg_pg_listener *listener)
     return 0;
 }
 
-/* Sleeps until something arrives, somebody calls, or limits end it. */
+/* Sleeps until input arrives, a caller wakes the thread, or limits end the wait. */
 static void pg_listener_wait_input(sg_pg_listener *listener, const syncguard_limits *limits)
 {
     PGconn *pg = listener->connection != NULL ? listener->connection->pg : NULL;
@@ -340,7 +342,7 @@ static bool pg_listener_start(sg_pg_listener *listener)
     return listener->started;
 }
 
-/* Under the mutex: the watch of key, made if need be. NULL without memory. */
+/* Under the mutex: returns the watch of key, created if necessary. NULL if out of memory. */
 static watch *pg_watch_want(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = pg_watch_find(listener, key, length);
@@ -360,8 +362,8 @@ static watch *pg_watch_want(sg_pg_listener *listener, const char *key, size_t le
 }
 
 /*
- * The TypeScript library's releases are not reported, and found by polling alone: a quarter of the
- * time waited so far late, but within SHORTEST and LONGEST.
+ * Releases by the TypeScript library are not reported, so waiters find them by polling: late by a
+ * quarter of the time waited so far, but within SHORTEST_ARMED_MS and LONGEST_ARMED_MS.
  */
 static int64_t pg_watch_reliable_ms(const watch *w)
 {
@@ -371,7 +373,7 @@ static int64_t pg_watch_reliable_ms(const watch *w)
     return quarter_ms < LONGEST_ARMED_MS ? quarter_ms : LONGEST_ARMED_MS;
 }
 
-/* Waits until the thread has answered or the time for that is up. */
+/* Waits until the thread has answered or the time for arming is over. */
 static void pg_arming_await(sg_pg_listener *listener, arming *own, const syncguard_limits *limits)
 {
     int64_t share_ns = syncguard_limits_left_ns(limits) / 4;
@@ -398,7 +400,8 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
     watch *w = pg_watch_want(listener, key, length);
     arming own = {.parker = SYNCGUARD_PARKER_INIT};
     bool ask = false;
-    /* What is armed in a session that is no longer trusted: the thread is woken to end that. */
+    /* A watch does not count as armed if its session is no longer trusted: the thread is woken to
+     * replace the session. */
     if (w != NULL && w->armed && listener->generation == atomic_load(&listener->pool->generation))
         own.armed = true;
     else if (w != NULL && syncguard_clock_ns() >= listener->not_before_ns &&

@@ -1,6 +1,6 @@
 /*
- * Options and URLs. A URL is libpq's with options of ours in its query: those are read and cut out,
- * and the rest is left to libpq.
+ * Options and URLs. A URL is one of libpq with our options added to its query: they are read and
+ * cut out, and the rest is left to libpq.
  */
 #include <string.h>
 
@@ -86,7 +86,7 @@ static bool pg_option_is_true(const char *value)
     return value != NULL && (strcmp(value, "1") == 0 || strcmp(value, "true") == 0);
 }
 
-/* A colon behind the brackets of an IPv6 address, if there are any. */
+/* True if there is a colon, behind the brackets of an IPv6 address if there are any. */
 static bool pg_url_has_port(const char *hosts)
 {
     const char *bracket = hosts != NULL ? strrchr(hosts, ']') : NULL;
@@ -140,8 +140,8 @@ static syncguard_status pg_url_read_own_options(syncguard_url *url, syncguard_po
 }
 
 /*
- * Writes the URL without the options that were used to out, which has room for all of it: what
- * remains is libpq's. Marks those as used that libpq knows.
+ * Writes the URL without the options that were used to out, which has room for all of it: the rest
+ * is for libpq. Marks the options that libpq knows as used.
  */
 static void pg_url_cut_options(const char *text, syncguard_url *url, char *out)
 {

@@ -1,5 +1,5 @@
 /*
- * Options and URLs into what a handle is made of.
+ * Converts options and URLs into the config of a handle.
  */
 #ifndef SG_PG_OPTIONS_H
 #define SG_PG_OPTIONS_H
@@ -20,11 +20,11 @@ typedef struct sg_pg_config {
 syncguard_status sg_pg_options_read(const syncguard_postgres_options *own,
                                     const syncguard_options *common, sg_pg_config *out,
                                     syncguard_error *err);
-/* A pool without connections. */
+/* Creates a pool. It has no connections yet. */
 syncguard_status sg_pg_options_pool(const sg_pg_config *config, sg_pg_pool **out,
                                     syncguard_error *err);
 
-/* The options in a URL, and what their strings point into. */
+/* The options in a URL, and the memory that their strings point into. */
 typedef struct sg_pg_url {
     syncguard_options common;
     syncguard_postgres_options own;
@@ -32,7 +32,7 @@ typedef struct sg_pg_url {
     char *conninfo; /* the URL without our options */
 } sg_pg_url;
 
-/* Those in the URL replace the given ones. out must be freed, also after a failure. */
+/* Options in the URL replace the given ones. out must be freed, also after a failure. */
 syncguard_status sg_pg_url_read(const char *text, const syncguard_options *common, sg_pg_url *out,
                                 syncguard_error *err);
 void sg_pg_url_free(sg_pg_url *url);

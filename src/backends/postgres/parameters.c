@@ -1,6 +1,7 @@
 /*
- * libpq's connection parameters, as far as they can be checked before connecting: what libpq would
- * refuse is InvalidArgument when the handle is opened. Errors name the option, never its value.
+ * Checks connection parameters of libpq as far as possible before connecting: a value that libpq
+ * would refuse is InvalidArgument when the handle is opened. Errors name the option, never its
+ * value.
  */
 #include <pwd.h>
 #include <stdio.h>
@@ -23,13 +24,13 @@ static const char *const ssl_modes[] = {"disable",   "allow",       "prefer", "r
                                         "verify-ca", "verify-full", NULL};
 static const char *const session_kinds[] = {"any",     "read-write",     "read-only", "primary",
                                             "standby", "prefer-standby", NULL};
-static const char *const wishes[] = {"disable", "prefer", "require", NULL};
+static const char *const preferences[] = {"disable", "prefer", "require", NULL};
 
 static const parameter parameters[] = {
     {"sslmode", "PGSSLMODE", ssl_modes},
     {"target_session_attrs", "PGTARGETSESSIONATTRS", session_kinds},
-    {"channel_binding", "PGCHANNELBINDING", wishes},
-    {"gssencmode", "PGGSSENCMODE", wishes},
+    {"channel_binding", "PGCHANNELBINDING", preferences},
+    {"gssencmode", "PGGSSENCMODE", preferences},
     {"connect_timeout", "PGCONNECT_TIMEOUT", NULL},
     {"keepalives", NULL, NULL},
     {"keepalives_idle", NULL, NULL},

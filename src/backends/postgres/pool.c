@@ -1,13 +1,13 @@
 /*
  * The connections of a handle.
  *
- * At most `max` callers are past the gate, each with one connection; renewals can have two more. A
- * broken connection is found by using it; then its whole generation is distrusted, because a
- * restart or a failover breaks all at once.
+ * At most `max` callers are past the gate, each with one connection; renewals may use two more. A
+ * broken connection is detected when it is used. Its whole generation is then distrusted, because a
+ * restart or a failover breaks all connections at once.
  *
  * Locking: the mutex guards everything but `all` and `generation`. `all` is a list that is
- * consistent at every instant, because a forked child walks it without a lock. None of this
- * backend's mutexes is held while another is taken, nor over a system call that can block.
+ * consistent at every instant, because a forked child walks it without a lock. No mutex of this
+ * backend is held while another is taken, or during a system call that can block.
  */
 #include <string.h>
 
@@ -92,7 +92,8 @@ void sg_pg_pool_discard(sg_pg_connection *connection)
     if (atomic_load(link) != NULL)
         atomic_store(link, atomic_load(&connection->next));
     pthread_mutex_unlock(&pool->mutex);
-    /* Better lost memory than a descriptor of the program that is closed by its number. */
+    /* If the program has closed the descriptor, the memory is leaked: PQfinish would close a
+     * descriptor of the program. */
     if (connection->pg != NULL && sg_pg_connection_is_open(connection))
         PQfinish(connection->pg);
     syncguard_free(connection);
@@ -188,7 +189,7 @@ void sg_pg_pool_forget(sg_pg_pool *pool)
     while (each != NULL) {
         sg_pg_connection *next = atomic_load(&each->next);
 
-        /* One that a thread of the parent was using may be half changed: its memory is left. */
+        /* A thread of the parent may have been changing a busy one: its memory is not freed. */
         if (each->pg != NULL && sg_pg_connection_cut_off(each) && !each->busy)
             PQfinish(each->pg);
         if (!each->busy)

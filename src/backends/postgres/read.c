@@ -18,7 +18,7 @@ static syncguard_status pg_read_fail_unreadable(syncguard_error *err)
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
-/* The label, if it belongs to the lock that the row holds now. */
+/* Reads the owner label, if it belongs to the lock that the row holds now. */
 static void pg_record_read_owner(const PGresult *result, int row, syncguard_record *record)
 {
     record->owner[0] = '\0';
@@ -72,11 +72,11 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
     sg_pg_request_add(&request, SG_PG_BY_KEY, 1, name);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK || PQntuples(request.results[0]) == 0)
-        goto out;
+        goto done;
     if (!sg_pg_expiry(request.results[0], 0, R_EXPIRES, &expires) ||
         !sg_pg_int64(request.results[0], 0, R_NOW, &now)) {
         status = pg_read_fail_unreadable(err);
-        goto out;
+        goto done;
     }
     op->locked = syncguard_is_live(expires, now);
     if (!op->locked &&
@@ -84,7 +84,7 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
         op->dead_expires_at_ms = expires;
         op->dead_for_ms = now - expires;
     }
-out:
+done:
     sg_pg_request_clear(&request);
     return status;
 }
@@ -106,14 +106,14 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     sg_pg_request_add(&request, op->key != NULL ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, value);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     status = PQntuples(request.results[0]) > 0
                  ? pg_record_read(request.results[0], 0, false, &op->record, err)
                  : SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK && op->lock_id != NULL &&
         strcmp(op->record.lock_id, op->lock_id) != 0)
         status = SYNCGUARD_ABSENT;
-out:
+done:
     sg_pg_request_clear(&request);
     return status;
 }
@@ -122,12 +122,12 @@ out:
 typedef struct walk {
     syncguard_record_fn fn; /* NULL: only count */
     void *context;
-    bool expired; /* those that cleanup may remove instead of live ones */
+    bool expired; /* the locks that cleanup may remove, instead of live ones */
     size_t unreadable;
     char after[SYNCGUARD_NAME_SIZE];
 } walk;
 
-/* Shows one page. False: nothing follows. */
+/* Passes one page to the callback. False if no page follows. */
 static bool pg_list_show_page(const PGresult *result, walk *w)
 {
     int count = PQntuples(result);

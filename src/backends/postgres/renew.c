@@ -1,9 +1,9 @@
 /*
- * Renewing many locks per round trip.
+ * Renews many locks per round trip.
  *
- * A batch holds the advisory locks of all its keys until it is committed, and
- * the server's table for those is finite: so batches are of moderate size. It
- * does not wait: a key or row that another session has locked stays undecided.
+ * A batch holds the advisory locks of all its keys until it is committed, and the lock table of the
+ * server is finite, so batches are of moderate size. A batch does not wait: a key or row that
+ * another session has locked stays undecided.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #define IDS_SIZE (SYNCGUARD_BATCH_MAX * SYNCGUARD_LOCK_ID_SIZE + 3)
 #define TTLS_SIZE (SYNCGUARD_BATCH_MAX * TTL_BYTES + 3)
 
-/* Columns of the answer. */
+/* Columns of the result. */
 enum { M_NUMBER, M_FOUND, M_HELD, M_EXPIRES };
 
 /* Arrays in the server's text form; lock ids have no character that needs quoting. */
@@ -66,10 +66,9 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     /* Renewals, of which the heartbeat sends two at a time at most, must not wait behind requests
      * that are stuck in the server. */
     sg_pg_request request = {.policy = SG_PG_RESERVED};
-    size_t i;
     if (ids == NULL || ttls == NULL) {
         status = syncguard_fail_memory(err);
-        goto out;
+        goto done;
     }
     pg_renew_write_arrays(items, count, ids, ttls);
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
@@ -77,9 +76,9 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     request.notifies = &request.calls[1].values[2];
     sg_pg_request_add(&request, SG_PG_COMMIT, 0);
     status = sg_pg_request_run(pg, &request, limits, err);
-    for (i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         items[i].reason = SYNCGUARD_REASON_NONE;
-        /* Busy with somebody else unless the answer says otherwise. */
+        /* Locked by another session unless the result says otherwise. */
         items[i].status = status == SYNCGUARD_OK ? SYNCGUARD_E_NETWORK_TIMEOUT : status;
         if (request.outcome != SG_PG_NOT_SENT)
             items[i].first_sent_ns = request.first_sent_ns;
@@ -88,7 +87,7 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
         for (int row = 0; row < PQntuples(request.results[1]); row++)
             pg_renew_read_item(request.results[1], row, items, count);
     }
-out:
+done:
     sg_pg_request_clear(&request);
     syncguard_free(ids);
     syncguard_free(ttls);

@@ -2,8 +2,8 @@
  * A request: which connection it gets, and when it is sent again.
  *
  * After an error the session is rolled back before another request gets it. A request whose
- * connection broke is sent again, once, on another one: every request acts by lock id, so doing it
- * twice is doing it once.
+ * connection broke is sent again, once, on another one: every request acts by lock id, so applying
+ * it twice has the same effect as applying it once.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -48,8 +48,9 @@ static bool pg_request_has_time(const syncguard_limits *limits)
 /* ---- one sending ---- */
 
 /*
- * Says what the server may wait. The session's own limits do if they end before the caller's time
- * and are not much shorter. A read that takes longer than its caller does no harm.
+ * Computes how long the server may wait. True if the request must set these limits: the session's
+ * own limits suffice if they end before the caller's deadline and are not much shorter, and a read
+ * that takes longer than its caller waits does no harm.
  */
 static bool pg_request_needs_limits(const sg_pg_round_trip *trip, bool reads,
                                     sg_pg_time_limits *limits)
@@ -63,8 +64,8 @@ static bool pg_request_needs_limits(const sg_pg_round_trip *trip, bool reads,
     return left_ms > pool->timeout_ms || !(fits || reads);
 }
 
-/* Queues all statements. Time limits of its own come right after BEGIN; a single read with such
- * limits gets a transaction for them. False: the connection is of no more use. */
+/* Queues all statements. If the request sets time limits, they come right after BEGIN; a single
+ * read gets a transaction for them. False: the connection cannot be used any more. */
 static bool pg_request_queue_statements(const sg_pg *pg, sg_pg_round_trip *trip,
                                         const sg_pg_request *request)
 {
@@ -74,7 +75,7 @@ static bool pg_request_queue_statements(const sg_pg *pg, sg_pg_round_trip *trip,
     const char *values[] = {lock_ms, statement_ms};
     sg_pg_time_limits own;
     bool limited = pg_request_needs_limits(trip, reads, &own);
-    int extra = request->count; /* results that nobody reads */
+    int extra = request->count; /* index of the next result that is not used */
     sg_pg_format(lock_ms, own.lock_ms);
     sg_pg_format(statement_ms, own.statement_ms);
     if (limited && reads &&
@@ -109,8 +110,9 @@ static sg_pg_reply pg_request_send(const sg_pg *pg, sg_pg_round_trip *trip, sg_p
     return reply;
 }
 
-/* The last sending may have been applied; unless over, it may still be. Also if the server
- * announced the end of the session: that may have been after the commit. */
+/* Records that the request may have been applied when it was last sent and, unless over, may still
+ * be. So too if the server has announced the end of the session, because that may have come after
+ * the commit. */
 static void pg_request_mark_unresolved(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply,
                                        bool over)
 {
@@ -119,7 +121,7 @@ static void pg_request_mark_unresolved(sg_pg *pg, sg_pg_request *request, sg_pg_
         return;
     if (request->outcome < outcome)
         request->outcome = outcome;
-    if (request->lock_id != NULL && reply != SG_PG_GAVE_UP) /* that is noted when it is abandoned */
+    if (request->lock_id != NULL && reply != SG_PG_GAVE_UP) /* sg_pg_abandon records it */
         sg_pg_unresolved_add(pg->pool, request->lock_id, over);
 }
 
@@ -137,7 +139,7 @@ static bool pg_sqlstate_is(const char *code, const char *wanted)
     return strcmp(code, wanted) == 0;
 }
 
-/* A prepared statement is missing, or another's: a pooler is in between. */
+/* A prepared statement is missing, or is another client's: a pooler is in between. */
 static bool pg_sqlstate_is_lost_statement(const char *code)
 {
     return pg_sqlstate_is(code, "26000") || pg_sqlstate_is(code, "42P05");
@@ -151,7 +153,7 @@ static bool pg_request_should_resend(sg_pg *pg, sg_pg_request *request, const ch
         pg_sqlstate_is(code, SG_PG_OVERTAKEN))
         return sent->conflicts++ < MAX_CONFLICTS;
     if (pg_sqlstate_is(code, SG_PG_QUEUE_FULL) && request->notifies != NULL) {
-        /* Some session does not read what it listens to. The lock is changed all the same. */
+        /* A listening session does not read its notifications. The lock is changed all the same. */
         *request->notifies = "f";
         request->notifies = NULL;
         if (!atomic_exchange(&pg->queue_full, true))
@@ -167,8 +169,8 @@ static bool pg_request_should_resend(sg_pg *pg, sg_pg_request *request, const ch
                                   "behind a transaction pooler open with pooler=1");
         return sent->unprepared++ < 1;
     }
-    /* The primary has moved (25006), or a plan no longer fits its table, or a transaction is none
-     * of ours: that is over with the session. */
+    /* The primary has moved (25006), a plan no longer fits its table, or the session is in a
+     * transaction that is not ours. A new session does not have these problems. */
     if (pg_sqlstate_is(code, "0A000") || strncmp(code, "25", 2) == 0) {
         sg_pg_pool_distrust(pg->pool);
         return sent->breaks++ < 1;
@@ -183,7 +185,7 @@ static bool pg_reply_interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request 
     const char *code = trip->sqlstate;
     switch (reply) {
     case SG_PG_DONE:
-        syncguard_error_clear(trip->err); /* of an earlier sending */
+        syncguard_error_clear(trip->err); /* from when it was sent earlier */
         trip->status = SYNCGUARD_OK;
         return false;
     case SG_PG_REFUSED:
@@ -193,8 +195,8 @@ static bool pg_reply_interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request 
             trip->status = syncguard_fail(trip->err, SYNCGUARD_E_ABORTED, code, "aborted");
         return pg_request_should_resend(pg, request, code, sent);
     case SG_PG_UNCONFIRMED:
-        /* Committed here, but a failover may take it back: nobody may rely on it. Sent again, it
-         * writes and waits once more. */
+        /* Committed here, but a failover may take it back, so the caller must not rely on it. When
+         * it is sent again, it writes and waits once more. */
         pg_request_mark_unresolved(pg, request, reply, true);
         trip->status =
             syncguard_fail(trip->err,
@@ -213,7 +215,7 @@ static bool pg_reply_interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request 
     return false;
 }
 
-/* Makes a session that had an error fit for the next request. */
+/* Rolls a session back after an error, so that the next request can use it. */
 static void pg_session_recover(sg_pg_connection *connection, const syncguard_limits *limits)
 {
     syncguard_limits soon = syncguard_limits_until(
@@ -227,7 +229,7 @@ static void pg_session_recover(sg_pg_connection *connection, const syncguard_lim
         sg_pg_pool_discard(connection);
 }
 
-/* Hands the connection back to the pool, or ends it. */
+/* Gives the connection back to the pool, closes it, or abandons it. */
 static void pg_request_check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
                                 sg_pg_reply reply)
 {
@@ -253,7 +255,8 @@ static void pg_request_check_in(const sg_pg_round_trip *trip, const sg_pg_reques
 
 /* ---- a connection ---- */
 
-/* Waits for a place by the request's policy; *place is the gate to leave, NULL if none is taken. */
+/* Waits for a place according to the request's policy. *place is the gate to leave; NULL if no
+ * place is taken. */
 static syncguard_status pg_request_enter_gate(sg_pg_pool *pool, sg_pg_policy policy,
                                               const syncguard_limits *limits,
                                               syncguard_gate **place, syncguard_error *err)
@@ -275,8 +278,8 @@ static syncguard_status pg_request_enter_gate(sg_pg_pool *pool, sg_pg_policy pol
     return syncguard_gate_enter(&pool->fallback, limits, err);
 }
 
-/* A request without a place in the queue needs one connection more. Where the server has none, it
- * waits in the queue after all: there is one for each place. */
+/* A request that did not take a place in the queue needs an additional connection. If the server
+ * has none left, the request waits in the queue after all, where each place has a connection. */
 static syncguard_status pg_request_check_out(sg_pg_pool *pool, const syncguard_limits *limits,
                                              syncguard_gate **place, sg_pg_connection **out,
                                              syncguard_error *err)
@@ -294,7 +297,8 @@ static syncguard_status pg_request_check_out(sg_pg_pool *pool, const syncguard_l
     return sg_pg_check_out(pool, limits, out, err);
 }
 
-/* Not by the thread that connects: that may outlive the handle. */
+/* Called by the user of the connection, not by the thread that connects, which may outlive the
+ * handle. */
 static void pg_session_report_reconnect(sg_pg *pg, sg_pg_connection *connection)
 {
     if (connection->replaces)
@@ -302,8 +306,8 @@ static void pg_session_report_reconnect(sg_pg *pg, sg_pg_connection *connection)
     connection->replaces = false;
 }
 
-/* Before the first request of a handle: checks the tables and the session. A failure is not kept:
- * the next request checks again. */
+/* Before the first request of a handle: checks the tables and the session. A failure is not
+ * remembered: the next request checks again. */
 static syncguard_status pg_session_verify(sg_pg *pg, sg_pg_connection *connection,
                                           const syncguard_limits *limits, syncguard_error *err)
 {
@@ -323,7 +327,7 @@ static syncguard_status pg_session_verify(sg_pg *pg, sg_pg_connection *connectio
                               "a connection pooler is in between: treated as one in transaction "
                               "mode, as if opened with pooler=1");
     int unknown = -1;
-    /* The first answer stays: sessions have statements prepared by it. */
+    /* The first result is kept, because sessions have prepared statements of that form. */
     (void)atomic_compare_exchange_strong(&pg->statements.form, &unknown, has_owner);
     return SYNCGUARD_OK;
 }

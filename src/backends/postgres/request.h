@@ -16,19 +16,19 @@ typedef struct sg_pg_call {
     const char *values[SG_PG_MAX_VALUES];
 } sg_pg_call;
 
-/* How a request gets a connection when all of the pool's are in use. */
+/* How a request gets a connection when all connections of the pool are in use. */
 typedef enum sg_pg_policy {
     SG_PG_WAIT_IN_QUEUE,
     SG_PG_FALL_BACK, /* waits in the queue for a quarter of its time, then for the fallback place */
-    SG_PG_RESERVED   /* does not wait: takes one connection more */
+    SG_PG_RESERVED   /* does not wait: uses an additional connection */
 } sg_pg_policy;
 
-/* What is known about the effect of a request, over all its sendings. */
+/* What is known about the effect of a request, over all the times that it was sent. */
 typedef enum sg_pg_outcome {
     SG_PG_NOT_SENT,
-    SG_PG_ANSWERED,              /* the server has answered every sending */
-    SG_PG_MAY_HAVE_BEEN_APPLIED, /* a sending may have been applied; none will be any more */
-    SG_PG_MAY_BE_IN_FLIGHT       /* a sending may still be applied */
+    SG_PG_ANSWERED,              /* the server has answered each time */
+    SG_PG_MAY_HAVE_BEEN_APPLIED, /* it may have been applied, but can no longer be */
+    SG_PG_MAY_BE_IN_FLIGHT       /* it may still be applied */
 } sg_pg_outcome;
 
 /* Starts as {0}, with policy, lock_id and notifies set as needed. */
@@ -38,7 +38,7 @@ typedef struct sg_pg_request {
     sg_pg_call calls[SG_PG_MAX_CALLS];
     sg_pg_policy policy;
     const char *lock_id;   /* of an acquire, which must be undone if its outcome is unknown */
-    const char **notifies; /* the value that says whether waiters are notified, or NULL */
+    const char **notifies; /* the value that tells whether waiters are notified, or NULL */
     /* out */
     PGresult *results[SG_PG_MAX_RESULTS]; /* in the order of calls */
     sg_pg_outcome outcome;
@@ -47,8 +47,8 @@ typedef struct sg_pg_request {
 
 /* Adds a statement with its `count` values, each a const char * that must stay valid. */
 void sg_pg_request_add(sg_pg_request *request, sg_pg_statement statement, int count, ...);
-/* Sends it and waits for all answers, again on another connection where that is safe. OK: every
- * statement succeeded. */
+/* Sends the request and waits for all results; sends it again on another connection where that is
+ * safe. OK: every statement succeeded. */
 syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
                                    const syncguard_limits *limits, syncguard_error *err);
 void sg_pg_request_clear(sg_pg_request *request);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A value; empty if it is NULL or not there, as in the answer of a hostile server. */
+/* A value; empty if it is NULL or missing, as in the reply of a hostile server. */
 const char *sg_pg_value(const PGresult *result, int row, int column);
 /* Reads a number; false if it is NULL or no number. */
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);

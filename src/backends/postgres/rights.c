@@ -1,6 +1,6 @@
 /*
- * Whether the role may do what the statements of sql.c and notify.c do. The server is asked for
- * each privilege; nothing is carried out.
+ * Whether the role has the privileges that the statements of sql.c and notify.c need. The server is
+ * asked for each privilege; the statements are not run.
  */
 #include "rights.h"
 
@@ -9,7 +9,8 @@
 
 #include "result.h"
 
-/* Schemas with a table of ours that the role may not use. A name without a schema may be in any. */
+/* Schemas that have one of our tables and that the role may not use. A name without a schema may be
+ * in any of them. */
 static const char hidden_sql[] =
     "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(n.nspname), ', ') "
     "FROM (VALUES ($1::text, $2::text), ($3, $4)) AS v (bare, quoted) "
@@ -33,26 +34,22 @@ static const char hidden_sql[] =
     "(SELECT relpersistence <> 'p' FROM pg_catalog.pg_class WHERE oid = " table ")"
 #define WRITTEN "'lock_id', 'expires_at_ms', 'acquired_at_ms', 'fence', 'user_key', 'owner'"
 
+#define SELECT_LOCKS MISSING("l", "'key', " WRITTEN, "SELECT")
+#define INSERT_LOCKS MISSING("l", "'key', " WRITTEN, "INSERT")
+#define UPDATE_LOCKS MISSING("l", WRITTEN, "UPDATE")
+#define DELETE_LOCKS "CASE WHEN NOT pg_catalog.has_table_privilege(l, 'DELETE') THEN 'DELETE' END"
+#define SELECT_FENCES MISSING("f", "'fence_key', 'fence'", "SELECT")
+#define INSERT_FENCES MISSING("f", "'fence_key', 'fence', 'key_debug'", "INSERT")
+#define UPDATE_FENCES MISSING("f", "'fence'", "UPDATE")
+#define FACTS_OF_LOCKS TABLE_FACTS("l")
+#define FACTS_OF_FENCES TABLE_FACTS("f")
+
 static const char tables_sql[] =
-    "SELECT pg_catalog.concat_ws(', ', " MISSING("l", "'key', " WRITTEN, "SELECT") ", " MISSING("l", "'key', " WRITTEN, "INSERT") ", " MISSING(
-        "l", WRITTEN,
-        "UPDATE") ", "
-                  "CASE WHEN NOT pg_catalog.has_table_privilege(l, 'DELETE') THEN 'DELETE' "
-                  "END), " TABLE_FACTS(
-                      "l") ", "
-                           "pg_catalog.concat_ws(', ', " MISSING("f", "'fence_key', 'fence'", "SELECT") ", " MISSING(
-                               "f", "'fence_key', 'fence', 'key_debug'",
-                               "INSERT") ", " MISSING("f", "'fence'",
-                                                      "UPDATE") "), " TABLE_FACTS("f") " FROM "
-                                                                                       "(SELECT "
-                                                                                       "pg_catalog."
-                                                                                       "to_"
-                                                                                       "regclass($"
-                                                                                       "1) AS l, "
-                                                                                       "pg_catalog."
-                                                                                       "to_"
-                                                                                       "regclass($"
-                                                                                       "2) AS f) t";
+    "SELECT pg_catalog.concat_ws(', ', " SELECT_LOCKS ", " INSERT_LOCKS ", " UPDATE_LOCKS
+    ", " DELETE_LOCKS "), " FACTS_OF_LOCKS ", "
+    "pg_catalog.concat_ws(', ', " SELECT_FENCES ", " INSERT_FENCES ", " UPDATE_FENCES
+    "), " FACTS_OF_FENCES " FROM "
+    "(SELECT pg_catalog.to_regclass($1) AS l, pg_catalog.to_regclass($2) AS f) t";
 
 enum {
     LOCKS_MISSING,
@@ -63,7 +60,8 @@ enum {
     FENCES_UNLOGGED
 };
 
-/* Everybody may call these unless somebody revoked it. The second list is for waiters only. */
+/* Every role may call these functions unless the privilege was revoked. The second list is for
+ * waiters only. */
 static const char functions_sql[] =
     "SELECT pg_catalog.string_agg(f, ', ') FILTER (WHERE always), "
     "pg_catalog.string_agg(f, ', ') FILTER (WHERE NOT always) FROM (VALUES "

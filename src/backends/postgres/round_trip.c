@@ -10,7 +10,7 @@
 
 sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip)
 {
-    /* If the server announced the end before, it has not read this request. */
+    /* If the server announced the end of the session before, it has not read this request. */
     trip->session_over =
         trip->session_over || (trip->connection->direct && trip->connection->ended);
     trip->status = sg_pg_fail(trip->err, trip->sqlstate);
@@ -74,7 +74,7 @@ bool sg_pg_is_expected(const PGresult *result)
     }
 }
 
-/* Keeps or drops answer number *at. True at the end of the pipeline. */
+/* Keeps or drops result number *at. True at the end of the pipeline. */
 static bool round_trip_take_result(sg_pg_round_trip *trip, PGresult *result, int *at)
 {
     int which = *at < trip->expected_count ? trip->expected[*at] : -1;
@@ -110,8 +110,8 @@ static bool round_trip_take_result(sg_pg_round_trip *trip, PGresult *result, int
     return end;
 }
 
-/* What the answers say. One may be missing although no code says so: libpq's own errors, such as no
- * memory for a result, have none. */
+/* Classifies the reply. A result may be missing although there is no SQLSTATE: libpq's own errors,
+ * such as no memory for a result, have no code. */
 static sg_pg_reply round_trip_classify(sg_pg_round_trip *trip)
 {
     if (*trip->sqlstate != 0)
@@ -123,7 +123,7 @@ static sg_pg_reply round_trip_classify(sg_pg_round_trip *trip)
     return trip->unconfirmed ? SG_PG_UNCONFIRMED : SG_PG_DONE;
 }
 
-/* Answers that are none to our statements: nothing more on this connection can be relied on. */
+/* The results do not belong to our statements: the connection cannot be relied on any more. */
 static sg_pg_reply round_trip_fail_mismatch(sg_pg_round_trip *trip)
 {
     (void)sg_pg_round_trip_broken(trip);
@@ -132,8 +132,8 @@ static sg_pg_reply round_trip_fail_mismatch(sg_pg_round_trip *trip)
     return SG_PG_BROKEN;
 }
 
-/* The inner loop waits for nothing and looks at no limit, so each of its steps has to use up an
- * answer: libpq returns the states of a COPY again and again. */
+/* The inner loop neither waits nor checks a limit, so each of its steps must consume a result:
+ * libpq returns the states of a COPY again and again. */
 static sg_pg_reply round_trip_collect(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
@@ -149,7 +149,8 @@ static sg_pg_reply round_trip_collect(sg_pg_round_trip *trip)
                 return round_trip_classify(trip);
             if (PQstatus(pg) == CONNECTION_BAD)
                 return sg_pg_round_trip_broken(trip);
-            /* One more than expected: the end of the pipeline may have an error of its own. */
+            /* One more than expected, because the end of the pipeline may have an error of its
+             * own. */
             if (at > trip->expected_count + 1)
                 return round_trip_fail_mismatch(trip);
         }
@@ -165,7 +166,7 @@ sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip)
     return got == SG_PG_DONE ? round_trip_collect(trip) : got;
 }
 
-/* Notes what the next answer is. */
+/* Records what the next result is. */
 static void round_trip_expect(sg_pg_round_trip *trip, int what)
 {
     trip->expected[trip->expected_count++] = what;

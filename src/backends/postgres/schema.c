@@ -1,9 +1,10 @@
 /*
- * The tables: checking them, and creating what is missing.
+ * The tables: checks them, and creates what is missing.
  *
- * Tables that the TypeScript library or an older version has made are used if they have the columns
- * and keys that the statements need; only the owner column may be missing. Set-ups exclude each
- * other with an advisory lock, because CREATE ... IF NOT EXISTS alone fails when two run at once.
+ * Tables that the TypeScript library or an older version has created are used if they have the
+ * columns and keys that the statements need; only the owner column may be missing. Set-ups exclude
+ * each other with an advisory lock, because CREATE ... IF NOT EXISTS alone fails when two run at
+ * once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -63,8 +64,9 @@ static syncguard_status pg_schema_read_facts(sg_pg_connection *connection, const
     out->same = sg_pg_bool(result, 0, 2);
     out->has_owner = numbers[5] == 1;
     out->has_index = numbers[7] > 0;
+    /* A unique key on each of key, lock_id and fence_key. The debug column of the counters is
+     * needed too, because it is written. */
     out->complete = numbers[3] == 6 && numbers[4] == 3 && numbers[6] == 3;
-    /* The counters' debug column is only written, and keys and ids are each one of the three. */
     PQclear(result);
     return SYNCGUARD_OK;
 }
@@ -100,7 +102,7 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
     return status;
 }
 
-/* Of the statements below: from it on, set-ups exclude each other. */
+/* Index in the statements below: from this one on, set-ups exclude each other. */
 enum { SETUP_LOCK_LINE = 1 };
 
 /* The statements of a set-up, in order. Returns their number. */
@@ -140,7 +142,7 @@ void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
     }
 }
 
-/* before: what was there when other set-ups could no longer change it. */
+/* before: the facts at the moment from which other set-ups can no longer change them. */
 static syncguard_status pg_schema_run_setup(sg_pg_connection *connection, const sg_pg_table *locks,
                                             const sg_pg_table *fences,
                                             const syncguard_limits *limits, facts *before,
@@ -150,7 +152,7 @@ static syncguard_status pg_schema_run_setup(sg_pg_connection *connection, const 
     int count = pg_schema_write_lines(locks, fences, lines);
     syncguard_status status = SYNCGUARD_OK;
     for (int i = 0; i < count && status == SYNCGUARD_OK; i++) {
-        /* An index of another name does as well. */
+        /* An index with another name serves as well. */
         if (before->has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
@@ -191,10 +193,10 @@ syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_t
     syncguard_status status = pg_schema_read_facts(connection, locks, fences, limits, &before, err);
     if (status != SYNCGUARD_OK)
         return status;
+    /* Complete tables are only checked: that needs no privilege to create. */
     if (before.locks_there && before.fences_there && before.complete && before.has_owner &&
         before.has_index)
         return pg_schema_evaluate(&before, err);
-    /* Without the right to create it is still useful to hear what is wrong with what is there. */
     status = pg_schema_run_setup(connection, locks, fences, limits, &before, err);
     if (status != SYNCGUARD_OK)
         return status;

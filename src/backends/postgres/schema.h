@@ -9,11 +9,12 @@
 #include "syncguard/backend.h"
 #include "syncguard/sys/wait.h"
 
-/* InvalidArgument if the tables are missing or unusable. has_index: there is one on the expiry. */
+/* InvalidArgument if the tables are missing or unusable. *has_index: there is an index on the
+ * expiry. */
 syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_table *locks,
                                     const sg_pg_table *fences, const syncguard_limits *limits,
                                     bool *has_owner, bool *has_index, syncguard_error *err);
-/* Creates what is missing, and tells the log of options what that was. */
+/* Creates what is missing, and reports to the log of options what was created. */
 syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
                                      const sg_pg_table *fences, const syncguard_options *options,
                                      const syncguard_limits *limits, syncguard_error *err);

@@ -3,16 +3,16 @@
  *
  * A mutation is a transaction of separate statements, because each statement of a READ COMMITTED
  * transaction sees what was committed before it began: the advisory lock of the name comes first,
- * and only then the statement that evaluates the row. Whoever holds the advisory lock is alone with
- * the name's row, except for the TypeScript library's extends and releases, which lock only the
- * row. So a row that may be taken over is locked before the evaluation too, which thus reads the
- * clock after that wait. A release has nothing to evaluate, and is one statement.
+ * and only then the statement that evaluates the row. Only the holder of the advisory lock changes
+ * the row of the name, except for extends and releases by the TypeScript library, which lock only
+ * the row. So a row that may be taken over is locked before the evaluation too, which thus reads
+ * the clock after that wait. A release has nothing to evaluate, and is one statement.
  *
- * The tolerance and the fence limit come as values. @L and @F stand for the tables, @N for the
- * server's time in milliseconds, @A for taking the advisory lock of a row's name, @W for notifying
- * its waiters of a release, @E for notifying them if the expiry is earlier than `was`, @R for an
- * expiry that can be read: of less than 2^53. Times 1024 any other is out of the type's range, so
- * that a statement that evaluates such a row fails (22003) and changes nothing.
+ * The tolerance and the fence limit are passed as values. @L and @F stand for the tables, @N for
+ * the server's time in milliseconds, @A for taking the advisory lock of a row's name, @W for
+ * notifying its waiters of a release, @E for notifying them if the expiry is earlier than `was`, @R
+ * for an expiry that can be read: less than 2^53. Any other expiry, multiplied by 1024, exceeds the
+ * range of its type, so a statement that evaluates such a row fails (22003) and changes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #define NOW_MS                                                                                     \
     "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint"
 
-/* Waiters for a name hold its wait lock shared: then it cannot be had exclusively. */
+/* Waiters for a name hold its wait lock in shared mode, so it cannot be taken exclusively. */
 #define NOTIFY_WAITERS_IF(condition, payload)                                                      \
     "CASE WHEN " condition                                                                         \
     "$3::bool AND NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_LOCK(                      \
@@ -41,12 +41,12 @@
 #define LOCK_NAME "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key))"
 
 /*
- * Grants if no live lock is in the way and the counter is below its limit: then one row, else none.
- * A takeover checks the expiry once more, in the row as it is when it is written: the other
- * library's extend locks only the row, and may commit after our snapshot. Then nothing may have
- * changed, the counter included: the division fails (SG_PG_OVERTAKEN). A lock's times are from a
- * second reading of the clock, which OFFSET keeps from becoming several. @O are the columns and
- * values of the owner label, where the table has one.
+ * Grants if there is no live lock and the counter is below its limit: returns one row, else none. A
+ * takeover checks the expiry once more, in the version of the row that it writes, because the
+ * TypeScript library's extend locks only the row, and may commit after our snapshot. In that case
+ * nothing may change, not even the counter, so the division fails (SG_PG_OVERTAKEN). The times of a
+ * lock come from a second reading of the clock; OFFSET prevents a third. @O stands for the columns
+ * and values of the owner label, if the table has that column.
  */
 static const char acquire_sql[] =
     "WITH c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 "
@@ -63,11 +63,11 @@ static const char acquire_sql[] =
     "RETURNING l.fence, l.expires_at_ms";
 
 /*
- * One statement, because a dead lock of the caller's may be deleted as well: only the answer
- * depends on the clock, which is read for RETURNING, after every wait, with the last version of the
- * row. The scan takes the advisory lock, and so before the row; a row that changed meanwhile is
- * checked again, and must still have the id. A release that a crash takes back only makes the lock
- * expire by itself.
+ * One statement, because a dead lock of the caller may be deleted as well. Only the result depends
+ * on the clock, which is read in RETURNING: after every wait, and with the last version of the row.
+ * The scan takes the advisory lock, and so takes it before the row; a row that has changed in the
+ * meantime is checked again, and must still have the id. If a crash undoes a release, the lock
+ * expires by itself.
  */
 static const char release_sql[] =
     "DELETE FROM @L WHERE lock_id = $1 AND @A IS NOT NULL AND expires_at_ms * 1024 IS NOT NULL "
@@ -75,7 +75,7 @@ static const char release_sql[] =
     "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
     "AND expires_at_ms > @N - $2::bigint, @W";
 
-/* The expiry before is that of a row which SG_PG_LOCK_ID has locked. */
+/* `was`, the previous expiry, is that of a row which SG_PG_LOCK_ID has locked. */
 static const char extend_sql[] =
     "WITH t AS MATERIALIZED (SELECT @N AS now, "
     "(SELECT expires_at_ms FROM @L WHERE lock_id = $1) AS was) UPDATE @L l "
@@ -84,8 +84,8 @@ static const char extend_sql[] =
     "RETURNING l.expires_at_ms, @E";
 
 /*
- * Nothing here waits: a key or row that another session has locked is left out of m and so stays
- * undecided. The clock is read when everything that can be locked is.
+ * This statement never waits: a key or row that another session has locked is left out of m and so
+ * stays undecided. The clock is read when every row that can be locked is locked.
  */
 static const char extend_many_sql[] =
     "WITH i AS MATERIALIZED (SELECT id, ttl, n FROM "
@@ -115,21 +115,21 @@ static const char *const texts[SG_PG_STATEMENTS] = {
                          "pg_catalog.set_config('client_min_messages', 'warning', true)",
     [SG_PG_LOCK_KEY] = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))",
     /*
-     * Shows why there is no grant, or that an earlier sending got it. A row past its expiry (dead,
-     * or within the tolerance) is locked, so that SG_PG_ACQUIRE does not wait for it. Any other row
-     * makes the answer "locked" in any case.
+     * Shows why there is no grant, or that there was one when the request was sent earlier. A row
+     * past its expiry (dead, or within the tolerance) is locked, so that SG_PG_ACQUIRE does not
+     * wait for it. For any other row the result is LOCKED in any case.
      */
     [SG_PG_CURRENT_ROW] =
         "SELECT lock_id = $2, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N "
         "THEN (SELECT 1 FROM @L WHERE key = $1 FOR UPDATE) END FROM @L WHERE key = $1",
     [SG_PG_ACQUIRE] = acquire_sql,
-    /* The advisory lock of the row's name, then the row. A row that was taken over meanwhile is
-     * checked again, and no longer has the id. */
+    /* Takes the advisory lock of the row's name, then locks the row. A row that was taken over in
+     * the meantime is checked again, and no longer has the id. */
     [SG_PG_LOCK_ID] = "SELECT @A FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] = extend_sql,
     [SG_PG_RELEASE] = release_sql,
-    /* As with a release no standby is waited for: an undo that a failover takes back leaves a lock
-     * that expires. */
+    /* Like a release, an undo does not wait for a standby: if a failover takes it back, it leaves a
+     * lock that expires. */
     [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W, "
                    "pg_catalog.set_config('synchronous_commit', 'local', true)",
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
@@ -147,7 +147,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
                            "ORDER BY l.key LIMIT $3::bigint",
 };
 
-/* What a mark stands for; NULL if it is none. *length is that of the mark. */
+/* The text that a mark stands for; NULL if it is not a mark. *length is the length of the mark. */
 static const char *sql_mark_value(const char *mark, const sg_pg_statements *statements,
                                   bool has_owner, size_t *length)
 {
@@ -184,7 +184,7 @@ static const char *sql_mark_value(const char *mark, const sg_pg_statements *stat
     }
 }
 
-/* Writes the expanded text to out (NULL: only counts). */
+/* Writes the expanded text to out (NULL: only counts). Returns its length. */
 static size_t sql_text_expand(const char *text, char *out, const sg_pg_statements *statements,
                               bool has_owner)
 {
@@ -216,8 +216,8 @@ syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_
             return syncguard_fail_memory(err);
         sql_text_expand(texts[which], sql, statements, form == 1);
         statements->sql[form][which] = sql;
-        /* The name identifies the text, because a session behind a pooler may also be one of
-         * other handles and other versions. */
+        /* The name identifies the text, because a session behind a pooler may also serve other
+         * handles and other versions. */
         snprintf(statements->names[form][which], SG_PG_STATEMENT_NAME_SIZE, "sg_%016llx",
                  (unsigned long long)syncguard_fnv1a(sql, length));
     }

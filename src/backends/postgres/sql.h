@@ -1,5 +1,6 @@
 /*
- * The statements of the operations, and what goes with them by agreement with other sessions.
+ * The statements of the operations, and the advisory locks and notifications that all sessions
+ * agree on.
  */
 #ifndef SG_PG_SQL_H
 #define SG_PG_SQL_H
@@ -29,14 +30,13 @@ typedef enum sg_pg_statement {
     SG_PG_STATEMENTS
 } sg_pg_statement;
 
-/* The advisory lock that waiters for a name hold, of 64 for all names: the table that the server
- * keeps locks in is finite, and everybody's. */
+/* The advisory lock that waiters for a name hold: one of 64 for all names, because the lock table
+ * of the server is finite and serves all its users. */
 #define SG_PG_WAIT_LOCK(name) "1398358599, (pg_catalog.hashtext(" name ") & 63) + 1"
-/* The one advisory lock that set-ups exclude each other with. */
+/* The advisory lock by which set-ups exclude each other. */
 #define SG_PG_SETUP_LOCK "1398358599, 0"
 #define SG_PG_CHANNEL "syncguard"
-/* What follows the hash in a notification that a lock is still held but ends earlier than before.
- */
+/* Follows the hash in a notification that a lock is still held but ends earlier than before. */
 #define SG_PG_EARLIER " earlier"
 
 #define SG_PG_STATEMENT_NAME_SIZE 24
@@ -53,7 +53,7 @@ typedef struct sg_pg_statements {
     char names[SG_PG_FORMS][SG_PG_STATEMENTS][SG_PG_STATEMENT_NAME_SIZE];
 } sg_pg_statements;
 
-/* Writes sql and names for the tables. */
+/* Writes the texts and names of the statements for the tables. */
 syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_error *err);
 void sg_pg_statements_free(sg_pg_statements *statements);
 

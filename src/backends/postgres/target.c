@@ -1,7 +1,7 @@
 /*
- * Where to connect: a connection string of libpq taken apart, so that hosts can be tried one by one
- * with a time limit each, and the defaults that differ from libpq's: TLS with verification to
- * remote hosts, UTF-8, fixed plans.
+ * Where to connect: splits a connection string of libpq, so that hosts can be tried one by one with
+ * a time limit each, and adds the defaults that differ from those of libpq: TLS with verification
+ * to remote hosts, UTF-8, fixed plans.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -18,16 +18,17 @@
 #include "syncguard/sys/environment.h"
 #include "target.h"
 
-/* In place of a password file about which libpq would only print a warning. */
+/* Replaces a password file that libpq would only print a warning about. */
 #define NO_FILE "/dev/null/none"
 /* Room for what we add to the given parameters. */
 #define EXTRA_PARAMETERS 12
-/* The server gives up a twentieth of the time, at most this, before we do. */
+/* The server gives up before the caller does: by a twentieth of the time, but at most by this. */
 #define ANSWER_MS 50
 
 /* A fixed plan per statement (each finds one row by its key), made once. */
 #define PLAN_SETTINGS "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
-/* These come after the user's: the last one counts, and we rely on them. */
+/* These come after the user's settings, because the last value counts and the statements rely on
+ * these. */
 #define OWN_SETTINGS                                                                               \
     "-c default_transaction_isolation=read\\ committed "                                           \
     "-c client_min_messages=warning -c lock_timeout=%lld -c statement_timeout=%lld"
@@ -63,7 +64,8 @@ void sg_pg_target_free(sg_pg_target *target)
 
 /* ---- hosts ---- */
 
-/* Splits "a,b,,c": count of parts, empty ones as NULL; -1 without memory, -2 if too many. */
+/* Splits "a,b,,c" into parts; empty ones are NULL. Returns their number; -1 if out of memory, -2 if
+ * there are too many. */
 static int target_split_list(const char *text, char *parts[SG_PG_MAX_HOSTS])
 {
     if (text == NULL)
@@ -108,7 +110,8 @@ static bool parameters_have_service(const PQconninfoOption *all)
     return sg_pg_parameter_or_env(all, "service", "PGSERVICE") != NULL;
 }
 
-/* For what a service may set too: that comes before the environment, and only libpq reads it. */
+/* For parameters that a service may set too: the service has precedence over the environment, and
+ * only libpq reads it. */
 static const char *parameter_unless_service(const PQconninfoOption *all, const char *keyword,
                                             const char *variable)
 {
@@ -162,8 +165,8 @@ static bool target_add_parameter(sg_pg_target *target, const char *keyword, cons
     return false;
 }
 
-/* Verified TLS needs certificates to trust. libpq reads the user's file; where there is none, the
- * system's are used. */
+/* Verified TLS needs trusted certificates. libpq reads the file of the user; if there is none, that
+ * of the system is used. */
 static bool target_add_roots(const PQconninfoOption *all, sg_pg_target *target)
 {
     static const char system_roots[] = "/etc/ssl/certs/ca-certificates.crt";
@@ -179,8 +182,9 @@ static bool target_add_roots(const PQconninfoOption *all, sg_pg_target *target)
            target_add_parameter(target, "sslrootcert", system_roots);
 }
 
-/* Verified to remote hosts; on a loopback, where nobody else listens, plain unless the server
- * insists. With a service file the host is not known here: it counts as remote. */
+/* TLS is verified to remote hosts. On a loopback, where no other machine can listen, the connection
+ * is plain unless the server requires TLS. With a service file the host is not known here, and
+ * counts as remote. */
 static bool target_add_tls(const PQconninfoOption *all, sg_pg_target *target)
 {
     const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
@@ -201,8 +205,8 @@ static bool target_has_tcp_host(const sg_pg_target *target)
     return false;
 }
 
-/* libpq reads the file only when it connects, and its message about it is redacted. Without
- * verification it may be missing. */
+/* Checked here because libpq reads the file only when it connects, and its message about the file
+ * is redacted. Without verification the file may be missing. */
 static syncguard_status target_check_roots(const PQconninfoOption *all, const sg_pg_target *target,
                                            syncguard_error *err)
 {
@@ -249,14 +253,15 @@ static bool target_add_defaults(const PQconninfoOption *all, sg_pg_target *targe
         return false;
     if (target->passfile_refused && !target_add_parameter(target, "passfile", NO_FILE))
         return false;
-    /* Without any, OpenSSL would ask for that of an encrypted sslkey at the terminal. */
+    /* Without a password, OpenSSL would ask at the terminal for that of an encrypted sslkey. */
     if (!target->service && sg_pg_parameter(all, "sslpassword") == NULL &&
         !target_add_parameter(target, "sslpassword", "none"))
         return false;
     return target_add_parameter(target, "client_encoding", "UTF8");
 }
 
-/* The settings of a session. Ours would replace those of a service, and are left out then. */
+/* Adds the settings of a session. Ours would replace those of a service, and are left out if there
+ * is one. */
 static syncguard_status target_add_settings(const PQconninfoOption *all, int64_t timeout_ms,
                                             sg_pg_target *target, syncguard_error *err)
 {
@@ -278,7 +283,7 @@ static syncguard_status target_add_settings(const PQconninfoOption *all, int64_t
                                                              : syncguard_fail_memory(err);
 }
 
-/* Parameters that are not passed on as they are. */
+/* True for parameters whose given value is not passed on. */
 static bool target_replaces_parameter(const sg_pg_target *target, const char *keyword)
 {
     static const char *const words[] = {"host",    "hostaddr",        "port",
@@ -324,7 +329,7 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
                                    syncguard_error *err)
 {
     *out = NULL;
-    /* libpq reads them all by itself. */
+    /* libpq reads all variables of this prefix itself. */
     syncguard_status status = syncguard_environment_refuse("PG", err);
     if (status != SYNCGUARD_OK)
         return status;

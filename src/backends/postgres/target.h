@@ -8,14 +8,15 @@
 
 #define SG_PG_MAX_HOSTS 16
 
-/* What the server may wait for one lock, and for all of a statement: longer, so that it answers
- * with the code of a lock (55P03). */
+/* How long the server may wait for one lock, and how long a whole statement may take: longer, so
+ * that the server reports the code of a lock (55P03). */
 typedef struct sg_pg_time_limits {
     int64_t lock_ms;
     int64_t statement_ms;
 } sg_pg_time_limits;
 
-/* Those for a caller with so much time left: less than that, so that the answer still arrives. */
+/* The limits for a caller that has so much time left: less than that, so that the reply arrives in
+ * time. */
 sg_pg_time_limits sg_pg_time_limits_for(int64_t left_ms);
 
 /* Immutable once read. */
@@ -32,11 +33,11 @@ typedef struct sg_pg_target {
     sg_pg_time_limits session;  /* the limits that sessions are started with; 0: none */
 } sg_pg_target;
 
-/* conninfo may be NULL. timeout_ms: the usual deadline of a request, from which sessions get their
- * limits; 0: no settings of ours may be sent at start-up. */
+/* conninfo may be NULL. timeout_ms: the usual deadline of a request, from which the limits of
+ * sessions are derived; 0: no settings of ours may be sent at start-up. */
 syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_pg_target **out,
                                    syncguard_error *err);
-/* A copy for one of the hosts, whatever its role. */
+/* Copies the target for one of its hosts, regardless of the role of that server. */
 syncguard_status sg_pg_target_of_host(const sg_pg_target *from, int host, sg_pg_target **out,
                                       syncguard_error *err);
 /* Wipes and frees. */
