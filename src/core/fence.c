@@ -1,4 +1,4 @@
-/* Fences: fifteen digits, so that the order of texts is the order of numbers. */
+/* Fences: fifteen digits, so that texts sort like the numbers. */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 
