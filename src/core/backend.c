@@ -196,8 +196,7 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
             return SYNCGUARD_OK;
     }
     syncguard_status status = backend_reset_after_fork(backend, err);
-    /* On failure the handle still belongs to the other process, so that the next call tries again.
-     */
+    /* On failure the handle still belongs to the other process, and the next call tries again. */
     atomic_store(&core->pid, status == SYNCGUARD_OK ? me : owner);
     return status;
 }

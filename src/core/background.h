@@ -41,8 +41,7 @@ void sg_background_forget(sg_background *work);
 /* Undoes an acquire, repeatedly until it can no longer take effect. Best effort when memory is
  * short. */
 void sg_background_undo(sg_background *work, const syncguard_acquire_op *op);
-/* Repeats the release of a lock until it must be dead in the store; a minimum hold still applies.
- */
+/* Repeats the release of a lock until it must be dead in the store. A minimum hold applies. */
 void sg_background_release(sg_background *work, const syncguard_lock *lock);
 /* After an extend of a lock whose release may have begun meanwhile: a release that only set the
  * lease to the minimum hold is repeated, because the store may have applied the extend after it. */

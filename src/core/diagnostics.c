@@ -182,8 +182,7 @@ typedef struct prune_call {
     syncguard_error failure; /* of a removal, which ends the listing */
 } prune_call;
 
-/* A record that was renewed or taken over since it was read stays: cleanup compares id and expiry.
- */
+/* A record that was renewed or replaced since it was read stays: cleanup compares id and expiry. */
 static bool prune_call_handle_record(void *context, const syncguard_record *record)
 {
     prune_call *prune = context;

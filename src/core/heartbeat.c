@@ -156,8 +156,7 @@ static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *
         } else if (sg_lock_check_lease(lock) != SYNCGUARD_LOST_NO) {
             sg_renewal_queue_remove(lock);
             sg_lost_locks_push(&heartbeat->lost, lock);
-        } else if (!early && lock->next_ns >= lease_end) { /* not renewed any more: wait for its
-                                                              end */
+        } else if (!early && lock->next_ns >= lease_end) { /* waits for the end of its lease */
             break;
         } else if (!sg_lock_try_claim(lock)) {
             sg_renewal_queue_remove(lock);
@@ -192,12 +191,12 @@ static size_t heartbeat_collect_single(sg_heartbeat *heartbeat, syncguard_lock *
                                   together ? SYNCGUARD_BATCH_MAX : 1);
 }
 
-/* After an answer for count locks: updates how many locks are tried alone. Caller holds the mutex.
- */
+/* Updates how many locks are tried alone, after an answer for count locks. Caller holds the mutex,
+ * and calls this only for the single renewer. */
 static void renewer_note_decided(sg_renewer *renewer, size_t count, size_t decided)
 {
     bool together = count > 1;
-    if ((together ? decided > 0 : decided == 0) != 0) {
+    if (together ? decided > 0 : decided == 0) {
         renewer->alone = 0;
         renewer->next_alone = 1;
     } else if (!together) {

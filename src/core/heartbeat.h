@@ -30,8 +30,7 @@ typedef struct sg_renewer {
     pthread_t thread;
     syncguard_parker parker;
     syncguard_abort *abort_object; /* ends the request that is in flight */
-    int64_t sharing;               /* number of requests that share the time left; used by the
-                                      thread only */
+    int64_t sharing;               /* requests that share the time left; used by the thread only */
     /* Of the single renewer: how many locks it tries alone before it tries many together again, and
      * how many it does the next time. */
     int alone;

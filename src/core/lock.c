@@ -223,8 +223,7 @@ static void lock_note_release(syncguard_lock *lock, syncguard_status status, syn
     }
 }
 
-/* The one release of a handle; the caller has set `released`, and has the claim if claimed is OK.
- */
+/* The one release of a handle. The caller has set `released`; it has the claim if claimed is OK. */
 static syncguard_status lock_release_claimed(syncguard_lock *lock, syncguard_status claimed,
                                              const syncguard_limits *limits, syncguard_error *err)
 {

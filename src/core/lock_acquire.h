@@ -49,7 +49,7 @@ typedef struct sg_acquire {
     bool pausing;             /* a pause has begun and is not over */
     int attempts;             /* all tries */
     int retries;              /* counted tries after the first */
-    syncguard_status status;  /* of the last try, or what ended the waiting */
+    syncguard_status status;  /* of the last try, or the reason why the waiting ended */
     syncguard_status answer;  /* of the last try that ran to its end; OK: none did */
     syncguard_error *failure; /* error of that answer, if retry_unavailable may need it */
     uint16_t slots;           /* 0: a plain lock */

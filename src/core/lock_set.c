@@ -178,8 +178,7 @@ static syncguard_status lock_set_refresh(acquisition *a, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-/* From here on other threads may report losses and dispose of the set. ABSENT: it was lost before.
- */
+/* From here on other threads may report a loss or dispose of the set. ABSENT: one was lost. */
 static syncguard_status lock_set_hand_out(acquisition *a, syncguard_lock_set **out)
 {
     int64_t min_hold_ms = a->options.min_hold_ms;

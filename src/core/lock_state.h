@@ -41,8 +41,7 @@ struct syncguard_lock {
     uint16_t key_length;
     int64_t granted_ns;
     /* The end of the lease by the monotonic clock; once lost, and for good, the negative reason.
-     * One word, so that a renewal and a thread that finds the lease over cannot both take effect.
-     */
+     * One word: a renewal and a thread that finds the lease over cannot both take effect. */
     _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;         /* of the lease as it is counted */
     _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have applied it */

@@ -56,8 +56,7 @@ void sg_lost_locks_watch(sg_lost_locks *lost, const syncguard_lock *lock);
 void sg_lost_locks_detach(sg_lost_locks *lost, syncguard_lock *lock);
 /* Makes sure that on_lost of a lock is not running and will not run. */
 void sg_lost_locks_silence(sg_lost_locks *lost, syncguard_lock *lock);
-/* True if the caller is the dispatcher's thread, which then closes the backend after the callback.
- */
+/* True if the caller is the dispatcher's thread, which closes the backend after the callback. */
 bool sg_lost_locks_close_later(sg_lost_locks *lost);
 
 #endif

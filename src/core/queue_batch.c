@@ -134,7 +134,7 @@ static void batch_begin(batch *b)
         item->acquire = acquires ? &e->acquire : NULL;
         item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if ((acquires ? batch_begin_acquire(b, e, &item->error) : batch_begin_release(b, e)) != 0)
+        if (acquires ? batch_begin_acquire(b, e, &item->error) : batch_begin_release(b, e))
             b->begun++;
     }
 }

@@ -21,8 +21,7 @@ void sg_queue_unlock(syncguard_queue *queue)
     sg_worker *woken = queue->woken;
     queue->woken = NULL;
     pthread_mutex_unlock(&queue->mutex);
-    while (woken !=
-           NULL) { /* it lives until the queue is closed; next_woken stays until unpark */
+    while (woken != NULL) { /* it lives until the queue is closed; next_woken stays until unpark */
         sg_worker *next = woken->next_woken;
         syncguard_parker_unpark(&woken->parker);
         woken = next;

@@ -93,7 +93,7 @@ struct syncguard_queue {
     syncguard_backend *backend;
     pid_t pid;
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* no request is RUNNING any more; a lock was detached */
+    pthread_cond_t changed; /* no request is RUNNING any more */
     int fds[2];
     bool closing;
     bool stopping;

@@ -24,8 +24,8 @@ static syncguard_status url_refuse(syncguard_error *err, const char *what)
 /* Names the option if that cannot reveal a part of a misplaced password. */
 static syncguard_status url_refuse_option(syncguard_error *err, const char *name, const char *what)
 {
-    const char *c;
-    for (c = name; *c != 0; c++) {
+    const char *c = name;
+    for (; *c != 0; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_' && *c != '-' && *c != '.')
             break;
     }

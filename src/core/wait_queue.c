@@ -46,8 +46,7 @@
 #define POLL_MS 1000
 /* All keys of a handle together make about 50 tries per second while their waiters rest (a pause is
  * three quarters of this on average), however many keys there are, as long as each is tried every 5
- * minutes. Resting waiters wake up at most as often, too: only the first of a key must try in time.
- */
+ * minutes. Resting waiters do not wake up more often: only the first of a key must try in time. */
 #define REST_EACH_MS 27
 #define LONGEST_REST_MS 300000
 
@@ -591,8 +590,7 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
 
 size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
 {
-    /* An acquire that waits for several keys polls them in turn, as often as one for a single key.
-     */
+    /* An acquire that waits for several keys polls them in turn, as often as for a single key. */
     size_t keys = atomic_load(&backend->core->wait_queue->key_count);
     size_t waiters = atomic_load(&backend->core->wait_queue->waiters);
     return keys < waiters ? keys : waiters;
