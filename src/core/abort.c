@@ -1,5 +1,5 @@
 /*
- * Abort objects: a flag, and a descriptor that wakes whoever polls.
+ * Abort objects: a flag, and a descriptor that wakes the threads that poll it.
  *
  * The descriptor belongs to one process. A forked child has a copy of the flag,
  * but its copy of the descriptor is still the parent's, so the child makes its
@@ -8,8 +8,8 @@
  * lock, only the pointer to the newest channel is replaced. A child never closes its
  * parent's descriptors (see sys/descriptor.h).
  *
- * No wake-up is lost: trigger sets the flag and then looks for the channel; whoever
- * publishes a channel looks at the flag afterwards.
+ * No wake-up is lost: trigger sets the flag and then reads the newest channel; a thread
+ * that publishes a channel reads the flag afterwards.
  */
 #include "abort.h"
 
@@ -114,8 +114,8 @@ int syncguard_abort_fd(syncguard_abort *abort_object)
     (void)channel_create(newest, &made, NULL);
     if (made == NULL)
         return -1;
-    /* Of several threads of the child one wins; the others use its channel. The parent's copies
-     * stay open until the object is freed: another thread may be about to look at them. */
+    /* If several threads of the child get here, one wins and the others use its channel. The
+     * parent's copies stay open until the object is freed: another thread may still read them. */
     if (!atomic_compare_exchange_strong(&abort_object->newest, &newest, made)) {
         channel_free(made);
         return newest->fds[0];

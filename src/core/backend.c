@@ -1,6 +1,6 @@
 /*
- * The life of a backend: made, shared, forked, closed. A handle is closed by its last reference;
- * lock handles hold one each.
+ * The life cycle of a backend: creating, sharing, closing, forking. Dropping the last reference
+ * closes a handle; each lock handle holds one.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #define DEFAULT_DRAIN_NS (1000 * SYNCGUARD_NS_PER_MS)
 
-/* ---- making, sharing and closing ---- */
+/* ---- creating, sharing and closing ---- */
 
 static void backend_close_now(syncguard_backend *backend);
 
@@ -37,8 +37,8 @@ static struct syncguard_core *core_alloc(const syncguard_options *options)
     return core;
 }
 
-/* What init and init_over share. queue is NULL for a backend with a wait queue of its own; store
- * is the op table that watching ends up in. */
+/* The common part of init and init_over. queue is NULL for a backend with a wait queue of its own;
+ * store is the op table that shows what the store supports. */
 static syncguard_status core_create(syncguard_backend *backend, const syncguard_options *options,
                                     sg_wait_queue *queue, const syncguard_backend_ops *store,
                                     syncguard_error *err)
@@ -126,7 +126,7 @@ void sg_backend_ref(syncguard_backend *backend)
     atomic_fetch_add(&backend->core->references, 1);
 }
 
-/* Ends background work while the store can still be reached, then the store. */
+/* Ends background work while the store can still be reached, then closes the store. */
 static void backend_close_now(syncguard_backend *backend)
 {
     struct syncguard_core *core = backend->core;
@@ -164,7 +164,7 @@ void syncguard_backend_reconnected(syncguard_backend *backend)
 
 /* ---- fork ---- */
 
-/* Threads of the parent do not exist here, its queues are not ours. */
+/* The parent's threads do not exist in the child, and its queues do not belong to the child. */
 static syncguard_status backend_reset_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     struct syncguard_core *core = backend->core;
@@ -173,7 +173,7 @@ static syncguard_status backend_reset_after_fork(syncguard_backend *backend, syn
     sg_wait_queue_forget(&core->own_queue);
     sg_fence_warnings_forget(&core->fence_warnings);
     sg_incidents_forget(&core->incidents);
-    sg_counters_reset(&core->own_counters); /* what the parent did is the parent's to report */
+    sg_counters_reset(&core->own_counters); /* the parent reports what it did itself */
     if (backend->ops->after_fork == NULL)
         return SYNCGUARD_OK;
     return backend->ops->after_fork(backend, err);
@@ -187,8 +187,8 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
     if (owner == me)
         return SYNCGUARD_OK;
 
-    /* One thread of the child does the work, the others wait for it. What another process was in
-     * the middle of when it forked this one is begun again. */
+    /* One thread of the child does the work, the others wait for it. If the parent was in the
+     * middle of this work when it forked, the child begins it again. */
     while (owner == -me || !atomic_compare_exchange_weak(&core->pid, &owner, -me)) {
         sched_yield();
         owner = atomic_load(&core->pid);
@@ -196,7 +196,7 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
             return SYNCGUARD_OK;
     }
     syncguard_status status = backend_reset_after_fork(backend, err);
-    /* On failure the handle stays a stranger's, so that the next call tries again. */
+    /* On failure the handle still belongs to the other process, and the next call tries again. */
     atomic_store(&core->pid, status == SYNCGUARD_OK ? me : owner);
     return status;
 }

@@ -1,16 +1,16 @@
 /*
- * Background work of one backend: taking back acquires whose outcome is unknown,
- * releases that failed, and cleanup of dead records.
+ * Background work of one backend: undoing acquires whose outcome is unknown,
+ * repeating releases that failed, and cleaning up dead records.
  *
  * One thread, started by the first task. Tasks wait in queues, one per length of
- * pause: what is put into one is due later than what is there already, so each is
- * ordered by due time and adding costs the same however many there are. Callers
- * add to them: they are never held up by the store.
+ * pause. A task that is added to a queue is due later than those already in it, so
+ * each queue is ordered by due time, and adding takes constant time. Callers only
+ * add tasks: the store never blocks them.
  *
- * Acquires are taken back in batches where the store can. Each step is bounded, so
+ * Acquires are undone in batches if the store supports it. Each step is bounded, so
  * a store that hangs delays the other tasks but never stops them. Undoing an
- * acquire is repeated until the store says that it can never take effect, or until
- * it would have expired anyway.
+ * acquire is repeated until the store confirms that it can never take effect, or
+ * until it would have expired anyway.
  *
  * Locking: mutex guards the queues and the flags; it is not held while a step
  * runs. A task is owned by a queue or by the thread, never by both.
@@ -24,7 +24,7 @@
 #include "min_hold.h"
 
 #define STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* A batch hangs on the store, not on one key: it may take as long as other operations. */
+/* A batch depends on the store, not on one key: it may take as long as other operations. */
 #define BATCH_STEP_NS (5000 * SYNCGUARD_NS_PER_MS)
 #define FIRST_PAUSE_NS (50 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
@@ -35,13 +35,13 @@ typedef enum task_kind { TASK_UNDO, TASK_RELEASE, TASK_CLEANUP } task_kind;
 struct sg_task {
     sg_task *next;
     task_kind kind;
-    int steps; /* that have failed: the queue */
+    int steps; /* failed so far; also the index of its queue */
     int64_t due_ns;
     int64_t until_ns;
     int64_t expires_at_ms; /* cleanup only */
     int64_t keep_until_ns; /* release only: the lock is not removed before */
-    bool unsure;           /* an earlier step may have released the key without our knowing */
-    bool single;           /* a batch could not decide it */
+    bool unsure;           /* an earlier step may have released the key, but its reply was lost */
+    bool single;           /* a batch left it unresolved: it goes alone */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     size_t key_length;
     char key[];
@@ -59,7 +59,7 @@ syncguard_status sg_background_init(sg_background *work, syncguard_backend *back
     return SYNCGUARD_OK;
 }
 
-/* ---- the queues. The mutex is held, but where a task ends with the backend. ---- */
+/* ---- queues: callers hold the mutex, except when the backend is destroyed ---- */
 
 static void background_free_tasks(sg_background *work)
 {
@@ -97,7 +97,7 @@ static sg_task *background_next_task(const sg_background *work)
     return next;
 }
 
-/* Takes a task that background_next_task has given out of its queue. */
+/* Removes a task that background_next_task returned from its queue. */
 static void background_pop_task(sg_background *work, const sg_task *task)
 {
     work->queues[task->steps].first = task->next;
@@ -105,7 +105,6 @@ static void background_pop_task(sg_background *work, const sg_task *task)
         work->queues[task->steps].last = NULL;
 }
 
-/* Its time is over. */
 static void task_drop_expired(sg_background *work, sg_task *task)
 {
     if (task->kind == TASK_UNDO)
@@ -125,9 +124,9 @@ static void background_requeue_task(sg_background *work, sg_task *task)
     background_push_task(work, task);
 }
 
-/* The last step falls into the pause after until_ns. One that comes much later, because the store
- * kept the thread waiting for others, would only hold up those behind it: what it is about is dead.
- */
+/* The last step of a task falls into the pause after until_ns. A step much later than that, after
+ * the store kept the thread busy with other tasks, would only delay the tasks behind it: the lock
+ * is dead by then. */
 static bool task_is_over(const sg_task *task)
 {
     const int64_t grace = LONGEST_PAUSE_NS + STEP_NS;
@@ -140,7 +139,7 @@ static bool task_is_batchable(const sg_background *work, const sg_task *task)
     return task->kind == TASK_UNDO && !task->single && work->backend->core->undoes_many;
 }
 
-/* Takes out what is due: one task, or as many as go into one batch. */
+/* Removes due tasks from the queues: one task, or as many as fit into one batch. */
 static size_t background_take_due_tasks(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
 {
     int64_t now = syncguard_clock_ns();
@@ -161,10 +160,10 @@ static size_t background_take_due_tasks(sg_background *work, sg_task *batch[SYNC
     return count;
 }
 
-/* ---- the steps ---- */
+/* ---- steps ---- */
 
-/* After an attempt whose reply was lost, absent may mean that it freed the key, or made it free
- * early. */
+/* After an attempt whose reply was lost, ABSENT may mean that this attempt released the key, or
+ * shortened its lease. */
 static bool task_may_have_released(sg_task *task, syncguard_status status)
 {
     bool freed = status == SYNCGUARD_ABSENT && task->unsure;
@@ -172,7 +171,7 @@ static bool task_may_have_released(sg_task *task, syncguard_status status)
     return freed;
 }
 
-/* Wakes waiters if the key may have become free; true if it has. */
+/* Wakes waiters if the key may have become free; true if the store confirmed it. */
 static bool task_handle_result(sg_background *work, sg_task *task, syncguard_status status)
 {
     struct syncguard_core *core = work->backend->core;
@@ -183,7 +182,7 @@ static bool task_handle_result(sg_background *work, sg_task *task, syncguard_sta
     return status == SYNCGUARD_OK;
 }
 
-/* A failed release goes on, and so does its minimum hold. */
+/* Repeats a failed release; a minimum hold still applies. */
 static bool task_run_release_step(sg_background *work, sg_task *task,
                                   const syncguard_limits *limits)
 {
@@ -225,8 +224,8 @@ static bool task_run_step(sg_background *work, sg_task *task)
     return true;
 }
 
-/* One step of many acquires that are to be taken back. Those that are finished are freed, and their
- * places emptied. */
+/* One step of many acquires that must be undone. Finished tasks are freed, and their entries in
+ * batch set to NULL. */
 static void task_run_undo_batch(sg_background *work, sg_task **batch, size_t count)
 {
     syncguard_backend *backend = work->backend;
@@ -246,7 +245,7 @@ static void task_run_undo_batch(sg_background *work, sg_task **batch, size_t cou
     }
 }
 
-/* Works off some tasks. Caller holds the mutex, which is let go of meanwhile. */
+/* Runs a step of each task. Caller holds the mutex, which is released meanwhile. */
 static void background_run_tasks(sg_background *work, sg_task **batch, size_t count)
 {
     work->busy = true;
@@ -314,14 +313,14 @@ static sg_task *task_create(task_kind kind, const char *key, size_t length, cons
         return NULL;
     task->kind = kind;
     task->until_ns = until_ns;
-    task->unsure = kind == TASK_RELEASE; /* the release in the foreground */
+    task->unsure = kind == TASK_RELEASE; /* because of the release in the foreground */
     memcpy(task->lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
     task->key_length = length;
     memcpy(task->key, key, length);
     return task;
 }
 
-/* Takes the task over; false if it could not be added, or if there is none. */
+/* Takes ownership of task; false if it could not be added or is NULL. */
 static bool background_add_task(sg_background *work, sg_task *task)
 {
     if (task == NULL)
@@ -338,7 +337,8 @@ static bool background_add_task(sg_background *work, sg_task *task)
     return added;
 }
 
-/* Counted from now: the store may have granted it a moment ago, however long ago it was sent. */
+/* Counted from now: the store may have granted the lock a moment ago, however long ago the request
+ * was sent. */
 static int64_t background_lease_end_ns(int64_t ttl_ms)
 {
     return syncguard_clock_after(syncguard_clock_ns(), ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
@@ -355,7 +355,7 @@ void sg_background_undo(sg_background *work, const syncguard_acquire_op *op)
 
 void sg_background_release(sg_background *work, const syncguard_lock *lock)
 {
-    /* No extend was sent later than now, so nothing of the lock is left after the longest TTL. */
+    /* No extend was sent later than now, so the lock is dead after the longest TTL. */
     int64_t until_ns = background_lease_end_ns(atomic_load(&lock->longest_ttl_ms));
     int64_t keep_until_ns = atomic_load(&lock->keep_until_ns);
     if (keep_until_ns > until_ns)

@@ -1,4 +1,4 @@
-/* Background work of one backend: undoing, late releases and cleanup, in one thread. */
+/* Background work of one backend: undo, late releases and cleanup, in one thread. */
 #ifndef SG_BACKGROUND_H
 #define SG_BACKGROUND_H
 
@@ -19,7 +19,7 @@ typedef struct sg_background {
         sg_task *first;
         sg_task *last;
     } queues[SG_TASK_QUEUES]; /* each by due time */
-    bool busy;                /* tasks are being carried out */
+    bool busy;                /* a step is running */
     bool started;             /* by the first task */
     bool stopping;
     bool draining;
@@ -32,15 +32,16 @@ typedef struct sg_background {
 
 syncguard_status sg_background_init(sg_background *work, syncguard_backend *backend,
                                     syncguard_error *err);
-/* Works off what is left for at most drain_ns, then ends the thread for good. */
+/* Runs the remaining tasks for at most drain_ns, then ends the thread for good. */
 void sg_background_stop(sg_background *work, int64_t drain_ns);
 void sg_background_destroy(sg_background *work);
-/* In a forked child: the thread and the tasks are the parent's. */
+/* In a forked child: the thread and the tasks belong to the parent. */
 void sg_background_forget(sg_background *work);
 
-/* Takes back an acquire until nothing of it can be left. Best effort when memory is short. */
+/* Undoes an acquire, repeatedly until it can no longer take effect. Best effort when memory is
+ * short. */
 void sg_background_undo(sg_background *work, const syncguard_acquire_op *op);
-/* Goes on releasing a lock until it must be dead in the store; its minimum hold lasts. */
+/* Repeats the release of a lock until it must be dead in the store. A minimum hold applies. */
 void sg_background_release(sg_background *work, const syncguard_lock *lock);
 /* After an extend of a lock whose release may have begun meanwhile: a release that only set the
  * lease to the minimum hold is repeated, because the store may have applied the extend after it. */

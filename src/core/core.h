@@ -1,11 +1,10 @@
 /*
- * The hidden half of a backend: options, references, and the services that hang on it.
+ * The private part of a backend: options, references, and its services.
  *
  * Lock order, outermost first: heartbeat.mutex (that of a decorated handle before that of its
- * decorator), background.mutex, wait_queue.mutex,
- * incidents.mutex, the mutex of a queue (queue_state.h). None of them is held while an operation
- * runs or a callback of the user is called (but for unwatch, which runs under wait_queue.mutex by
- * contract).
+ * decorator), background.mutex, wait_queue.mutex, incidents.mutex, the mutex of a completion queue
+ * (queue_state.h). None of them is held while an operation runs or a callback of the user is called
+ * (except for unwatch, which runs under wait_queue.mutex by contract).
  */
 #ifndef SG_CORE_H
 #define SG_CORE_H
@@ -22,11 +21,11 @@
 #include "wait_queue.h"
 
 struct syncguard_core {
-    syncguard_options options; /* strings are ours */
+    syncguard_options options; /* strings are copies: owner, hash_secret */
     char *owner;
     char *hash_secret;
     atomic_int references; /* the open handle, and each lock handle */
-    _Atomic pid_t pid;     /* whose copy this is; -pid while that child makes it its own */
+    _Atomic pid_t pid;     /* process that this copy belongs to; -pid while that child resets it */
     sg_wait_queue own_queue;
     sg_wait_queue *wait_queue; /* own_queue, or that of the decorated backend */
     bool watches;              /* the store can report releases */
@@ -41,15 +40,15 @@ struct syncguard_core {
     sg_fence_warnings fence_warnings;
 };
 
-/* For decorators: options and wait queue are those of inner, which must outlive outer. */
+/* For decorators: outer uses the options and the wait queue of inner, which must outlive it. */
 syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,
                                       syncguard_backend *inner, syncguard_error *err);
 
 void sg_backend_ref(syncguard_backend *backend);
-/* Closes with the last reference. */
+/* Closes the backend if this was the last reference. */
 void sg_backend_unref(syncguard_backend *backend);
 
-/* Before anything else in every call: makes the handle this process's own after a fork. */
+/* Must come before anything else in every call: after a fork it resets the handle for the child. */
 syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* See counters.h. Everything is an atomic with relaxed order: each count is exact, several are no
- * snapshot. */
+/* See counters.h. All counts are atomics with relaxed order: each count is exact, but several
+ * together are not a snapshot. */
 #include "counters.h"
 
 #include "syncguard/sys/wait.h"

@@ -1,4 +1,4 @@
-/* Where locks go when the caller names no store: as configured, else into an embedded file. */
+/* The store for callers that name none: the configured one, else an embedded file. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #define ROOT_FILE "/var/lib/syncguard/locks.db"
 #define SYSTEM_FILE "/etc/syncguard/url"
 
-/* Text that is put together in the caller's buffer; once it does not fit nothing more is added. */
+/* Builds a text in the caller's buffer; once a part does not fit, nothing more is added. */
 typedef struct writer {
     char *at;
     size_t left;
@@ -36,7 +36,7 @@ static void default_url_put_text(writer *w, const char *text)
     w->left -= length;
 }
 
-/* Escapes what the reader of URLs would take for something else. */
+/* Escapes the characters that have a special meaning in a URL. */
 static void default_url_put_escaped(writer *w, const char *path)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -60,16 +60,16 @@ static const char *default_url_env_folder(const char *name)
 {
     const char *value = syncguard_environment(name);
 
-    /* A relative one would mean another file in every working directory. Of several slashes one is
-     * left: two would begin the hosts of a URL. */
+    /* A relative path would mean another file in every working directory. Several leading slashes
+     * become one: two would begin the hosts of a URL. */
     while (value != NULL && value[0] == '/' && value[1] == '/')
         value++;
     return value != NULL && value[0] == '/' ? value : NULL;
 }
 
 /*
- * No look into the user database when HOME is missing: it may ask a server on
- * the network, which nothing here could bound.
+ * The user database is not read when HOME is missing: it may ask a server on the
+ * network, and nothing here could limit the time of that.
  */
 static bool default_url_put_user_db(writer *w)
 {
@@ -78,7 +78,7 @@ static bool default_url_put_user_db(writer *w)
     if (state == NULL && home == NULL)
         return false;
     const char *below = state != NULL ? state : home;
-    if (strcmp(below, "/") != 0) /* what follows begins with a slash */
+    if (strcmp(below, "/") != 0) /* the rest begins with a slash */
         default_url_put_escaped(w, below);
     if (state == NULL)
         default_url_put_text(w, "/.local/state");
@@ -116,8 +116,9 @@ static syncguard_status default_url_put_from_env(writer *w, const char *given, s
     return status;
 }
 
-/* The environment, the user's file, the machine's file. ABSENT: nothing is configured. A file that
- * is there but cannot be used is an error: another store would exclude nobody. */
+/* Reads the environment, else the user's file, else the machine's file. ABSENT: nothing is
+ * configured. A file that exists but cannot be used is an error: locks in another store would
+ * exclude nobody. */
 static syncguard_status default_url_put_configured(writer *w, syncguard_error *err)
 {
     const char *given = syncguard_privileged() ? NULL : getenv("SYNCGUARD_URL");
@@ -137,7 +138,7 @@ static syncguard_status default_url_put_configured(writer *w, syncguard_error *e
                                       : status;
 }
 
-/* ---- both ---- */
+/* ---- default URL ---- */
 
 static syncguard_status default_url_put_embedded(writer *w, syncguard_error *err)
 {
@@ -180,9 +181,9 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
 }
 
 /*
- * A fresh account has no ~/.local yet; nobody chose that path, so nobody can be
- * asked to make it. A home that is missing itself is another matter: somebody
- * forgot to mount or to set it. The last folder is left to the backend.
+ * A new account has no ~/.local yet. The user did not choose that path, so the
+ * library makes it. It does not make a missing home directory, which is probably
+ * not mounted or not set correctly. The backend makes the last folder.
  */
 syncguard_status sg_default_folders(syncguard_error *err)
 {
@@ -194,6 +195,6 @@ syncguard_status sg_default_folders(syncguard_error *err)
     int length = snprintf(path, sizeof path, "%s%s", state != NULL ? state : home,
                           state != NULL ? "" : "/.local/state");
     if (length < 0 || (size_t)length >= sizeof path || sg_folder_exists(path))
-        return SYNCGUARD_OK; /* too long: the backend says so */
+        return SYNCGUARD_OK; /* the backend reports a path that is too long */
     return sg_folders_make(path, state != NULL ? 0 : strlen(home), err);
 }

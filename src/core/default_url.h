@@ -4,10 +4,11 @@
 
 #include "syncguard/error.h"
 
-/* As syncguard_default_url; *embedded: nothing is configured, and the URL is that of the file. */
+/* Like syncguard_default_url. *embedded: nothing is configured, and the URL names the embedded
+ * file. */
 syncguard_status sg_default_url(char *buffer, size_t size, bool *embedded, syncguard_error *err);
 
-/* Makes the folders that the path of the embedded file lacks, but for the last. */
+/* Makes the missing folders in the path of the embedded file, except for the last one. */
 syncguard_status sg_default_folders(syncguard_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Looking at locks. The store hands out raw records; what leaves through the
- * sanitized functions is hashed here, in one place.
+ * Inspecting locks. The store returns raw records; everything that the sanitized
+ * functions return is hashed here, in one place.
  */
 #include <stdio.h>
 #include <string.h>
@@ -179,10 +179,10 @@ typedef struct prune_call {
     bool dry_run;
     syncguard_list_raw_fn fn;
     void *context;
-    syncguard_error failure; /* of a removal, which ends the walk */
+    syncguard_error failure; /* of a removal, which ends the listing */
 } prune_call;
 
-/* What was renewed or taken over since it was read stays: cleanup compares id and expiry. */
+/* A record that was renewed or replaced since it was read stays: cleanup compares id and expiry. */
 static bool prune_call_handle_record(void *context, const syncguard_record *record)
 {
     prune_call *prune = context;

@@ -47,7 +47,7 @@ const char *syncguard_errno_text(int error)
 #endif
 }
 
-/* Length of text without the incomplete UTF-8 sequence that cutting may have left at its end. */
+/* Length of text without the incomplete UTF-8 sequence that truncation may have left at its end. */
 static size_t error_whole_utf8_length(const char *text, size_t length)
 {
     size_t start = length;
@@ -60,7 +60,7 @@ static size_t error_whole_utf8_length(const char *text, size_t length)
     return length - (start - 1) < need ? start - 1 : length;
 }
 
-/* Copies with control characters replaced, cut to fit size. */
+/* Copies text with control characters replaced, truncated to fit size. */
 static void error_copy_printable(char *out, size_t size, const char *text)
 {
     size_t length = strnlen(text, size);
@@ -76,8 +76,8 @@ static void error_copy_printable(char *out, size_t size, const char *text)
 syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status, const char *native,
                                 const char *format, ...)
 {
-    /* The arguments may point into *err itself: formatted aside, one byte longer than the field
-     * so that cutting is noticed. */
+    /* The arguments may point into *err itself, so the text is formatted in a buffer of its own. It
+     * is one byte longer than the field so that truncation is detected. */
     char message[sizeof err->message + 1];
     char code[sizeof err->native] = "";
     if (err == NULL)

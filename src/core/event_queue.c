@@ -1,14 +1,14 @@
 /*
- * The way of an event from the operation's thread to the callback.
+ * Passes events from the threads of operations to the callback.
  *
- * A ring of fixed slots under one mutex, and one thread that takes from it. A
- * slot holds the raw key and lock id; hashing them (which normalizes) is left to
- * the thread, so that an operation pays for one copy and no more.
+ * A ring of fixed entries under one mutex, and one thread that takes from it. An
+ * entry holds the raw key and lock id. The thread hashes them (which normalizes),
+ * so that an operation pays for one copy only.
  *
  * Locking: `mutex` guards the ring and `stopping`; it is held for a copy, never
  * while the callback runs. `dropped` is atomic, so that it can be read at any
  * time. Fork: the child's copy has no thread and a mutex in an unknown state;
- * `pid` tells, and sg_event_queue_after_fork makes it whole again.
+ * `pid` shows this, and sg_event_queue_after_fork makes it usable again.
  */
 #include "core/telemetry.h"
 
@@ -21,7 +21,7 @@
 #define DEFAULT_QUEUE_LENGTH 1024
 #define MAX_QUEUE_LENGTH ((size_t)1 << 20)
 
-typedef struct slot {
+typedef struct event_entry {
     syncguard_event_type type;
     bool ok;
     syncguard_event_reason reason;
@@ -30,18 +30,18 @@ typedef struct slot {
     size_t key_length; /* 0: no key */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     char key[SYNCGUARD_KEY_SIZE];
-} slot;
+} event_entry;
 
 struct sg_event_queue {
     pthread_mutex_t mutex;
     pthread_cond_t filled;
-    slot *slots;
+    event_entry *entries;
     size_t length;
     size_t head;
     size_t count;
     bool stopping;
     bool abandoned;         /* closed from inside the callback: the thread frees the queue */
-    int64_t drain_until_ns; /* with stopping: what is still queued then is dropped */
+    int64_t drain_until_ns; /* with stopping: events that are still queued then are dropped */
     pthread_t thread;
     pid_t pid; /* the process that `thread` belongs to */
     syncguard_event_fn on_event;
@@ -55,11 +55,11 @@ static void event_queue_free(sg_event_queue *queue)
 {
     pthread_cond_destroy(&queue->filled);
     pthread_mutex_destroy(&queue->mutex);
-    syncguard_free(queue->slots);
+    syncguard_free(queue->entries);
     syncguard_free(queue);
 }
 
-static void event_queue_deliver(const sg_event_queue *queue, const slot *taken)
+static void event_queue_deliver(const sg_event_queue *queue, const event_entry *taken)
 {
     syncguard_event event;
     memset(&event, 0, sizeof event);
@@ -82,8 +82,8 @@ static void event_queue_deliver(const sg_event_queue *queue, const slot *taken)
     queue->on_event(queue->on_event_context, &event);
 }
 
-/* With the mutex held: waits for an event and copies it. False when the queue is to end. */
-static bool event_queue_take(sg_event_queue *queue, slot *taken)
+/* Waits for an event and copies it; false when the queue must end. Caller holds the mutex. */
+static bool event_queue_take(sg_event_queue *queue, event_entry *taken)
 {
     while (queue->count == 0 && !queue->stopping)
         pthread_cond_wait(&queue->filled, &queue->mutex);
@@ -91,8 +91,8 @@ static bool event_queue_take(sg_event_queue *queue, slot *taken)
         return false;
     if (queue->stopping && (queue->abandoned || syncguard_clock_ns() >= queue->drain_until_ns))
         return false;
-    const slot *from = &queue->slots[queue->head];
-    memcpy(taken, from, offsetof(slot, key) + from->key_length + 1);
+    const event_entry *from = &queue->entries[queue->head];
+    memcpy(taken, from, offsetof(event_entry, key) + from->key_length + 1);
     queue->head = (queue->head + 1) % queue->length;
     queue->count--;
     return true;
@@ -102,7 +102,7 @@ static void *event_queue_run(void *argument)
 {
     sg_event_queue *queue = argument;
     pthread_mutex_lock(&queue->mutex);
-    slot taken;
+    event_entry taken;
     while (event_queue_take(queue, &taken)) {
         pthread_mutex_unlock(&queue->mutex);
         event_queue_deliver(queue, &taken);
@@ -121,7 +121,7 @@ static syncguard_status event_queue_start_thread(sg_event_queue *queue, syncguar
 {
     syncguard_status status =
         sg_thread_start(&queue->thread, event_queue_run, queue, "deliver telemetry events", err);
-    if (status == SYNCGUARD_OK) /* else the thread is still another process's */
+    if (status == SYNCGUARD_OK) /* otherwise the thread still belongs to another process */
         queue->pid = getpid();
     return status;
 }
@@ -144,24 +144,24 @@ syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
     queue->on_event_context = options->on_event_context;
     queue->include_raw = options->include_raw;
     queue->hash_secret = hash_secret;
-    queue->slots = syncguard_malloc(length * sizeof *queue->slots);
+    queue->entries = syncguard_malloc(length * sizeof *queue->entries);
     syncguard_status status = SYNCGUARD_OK;
-    if (queue->slots == NULL) {
+    if (queue->entries == NULL) {
         status = syncguard_fail_memory(err);
-        goto out;
+        goto done;
     }
     status = event_queue_start_thread(queue, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     *out = queue;
     queue = NULL;
-out:
+done:
     if (queue != NULL)
         event_queue_free(queue);
     return status;
 }
 
-static void event_slot_fill(slot *into, const sg_observation *seen)
+static void event_entry_fill(event_entry *into, const sg_observation *seen)
 {
     into->type = seen->type;
     into->ok = seen->ok;
@@ -184,7 +184,7 @@ void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen)
     pthread_mutex_lock(&queue->mutex);
     bool stored = false;
     if (queue->count < queue->length && !queue->stopping) {
-        event_slot_fill(&queue->slots[(queue->head + queue->count) % queue->length], seen);
+        event_entry_fill(&queue->entries[(queue->head + queue->count) % queue->length], seen);
         queue->count++;
         stored = true;
     }
@@ -204,7 +204,7 @@ syncguard_status sg_event_queue_after_fork(sg_event_queue *queue, syncguard_erro
 {
     if (queue->pid == getpid())
         return SYNCGUARD_OK;
-    /* The parent's events are the parent's to deliver; nobody can hold these here. */
+    /* The parent delivers its own events. No thread of the child can hold the mutex. */
     pthread_mutex_init(&queue->mutex, NULL);
     pthread_cond_init(&queue->filled, NULL);
     queue->head = 0;
@@ -219,9 +219,9 @@ void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
     if (queue == NULL)
         return;
     if (queue->pid != getpid()) {
-        /* A child's copy that was never used: no thread to wait for, and destroying
-         * a condition variable that the parent's thread waits on would block. */
-        syncguard_free(queue->slots);
+        /* The child never used its copy: there is no thread to wait for, and destroying a
+         * condition variable that the parent's thread waits on would block. */
+        syncguard_free(queue->entries);
         syncguard_free(queue);
         return;
     }

@@ -1,4 +1,4 @@
-/* Fences: fifteen digits, so that the order of texts is the order of numbers. */
+/* Fences: fifteen digits, so that texts sort like the numbers. */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 
@@ -34,8 +34,8 @@ bool syncguard_fence_valid(const char *text)
 bool syncguard_fence_parse(const char *text, int64_t *value)
 {
     int64_t number = 0;
-    int i;
-    for (i = 0; i < SYNCGUARD_FENCE_DIGITS && text[i] >= '0' && text[i] <= '9'; i++)
+    int i = 0;
+    for (; i < SYNCGUARD_FENCE_DIGITS && text[i] >= '0' && text[i] <= '9'; i++)
         number = number * 10 + (text[i] - '0');
     if (i == 0 || text[i] != '\0')
         return false;

@@ -47,8 +47,8 @@ static struct sg_fence_warning *fence_warnings_add(sg_fence_warnings *warnings)
     return warning;
 }
 
-/* The entry of a key. A full table gives the entry of another key whose minute is over; NULL if
- * there is none. Caller holds the mutex. */
+/* Returns the entry of a key. If the table is full, the entry of another key whose minute is over
+ * is reused; NULL if there is none. Caller holds the mutex. */
 static struct sg_fence_warning *fence_warnings_find_or_add(sg_fence_warnings *warnings,
                                                            const char *hash, int64_t now)
 {

@@ -1,4 +1,4 @@
-/* Which keys have been warned of because their fence counter nears its end. */
+/* The keys for which a warning was logged because their fence counter nears its end. */
 #ifndef SG_FENCE_WARNINGS_H
 #define SG_FENCE_WARNINGS_H
 

@@ -1,4 +1,4 @@
-/* Findings that several stores report in the same words. */
+/* Findings that several stores report with the same text. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #include "syncguard/sys/findings.h"
 
-/* The tolerance of expiry: a difference that people do not notice in durations either. */
+/* The tolerance of expiry; in durations, too, a smaller difference is not noticed. */
 #define CLOCK_WARN_US (1000 * 1000)
-/* Half the tolerance of expiry: the clocks of servers differ by more before locks end early. */
+/* Half the tolerance of expiry: locks end early only if the clocks of servers differ by more. */
 #define REPLICA_WARN_US (500 * 1000)
 
 void syncguard_report_fine(const syncguard_findings *to, const char *topic, const char *text)

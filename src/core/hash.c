@@ -1,7 +1,7 @@
 /*
- * Hashes. FNV-1a for tables; and the 24-digit hash that stands for a key or lock id in sanitized
- * output. It runs over UTF-16 units, as the other implementations of the interface do. With a
- * secret it is the beginning of HMAC-SHA-256 (RFC 2104) instead.
+ * Hashes: FNV-1a for tables, and the 24-digit hash that replaces a key or lock id in sanitized
+ * output. The latter runs over UTF-16 units, as in the other implementations of the interface. With
+ * a secret it is the beginning of HMAC-SHA-256 (RFC 2104) instead.
  */
 #include "core/hash.h"
 

@@ -4,11 +4,11 @@
 
 #include "syncguard/types.h"
 
-/* The hash of text that is in NFC already, without the price of normalizing again. text is valid
- * UTF-8. */
+/* The hash of text that is in NFC already, without the cost of normalizing again. text must be
+ * valid UTF-8. */
 void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 
-/* As syncguard_hash_n, or keyed if secret is not NULL. */
+/* Like syncguard_hash_n, or keyed if secret is not NULL. */
 bool sg_hash_text(const char *secret, const char *text, size_t length,
                   char out[SYNCGUARD_HASH_SIZE]);
 

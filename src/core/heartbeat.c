@@ -2,8 +2,8 @@
  * See heartbeat.h.
  *
  * Invariants:
- *   - A lock is renewed only while its thread has claimed it (lock->claimed), and disposing claims
- *     it, too: a lock that is in a request is never freed.
+ *   - A renewer claims a lock (lock->claimed) before it renews it, and so does a thread that
+ *     disposes of it: a lock that is in a request is never freed.
  *   - A request never outlasts the earliest end of a lease in it.
  *   - Lost is final: a renewal that succeeds afterwards is released.
  *
@@ -19,18 +19,18 @@
 #include "lock_state.h"
 #include "util/thread.h"
 
-/* Locks due within this time go along with the next batch. */
+/* Locks due within this time go with the next batch. */
 #define SLACK_NS (10 * SYNCGUARD_NS_PER_MS)
 /* A store may be slow without being dead, and giving up a request can cost its connection. */
 #define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLAIMED_PAUSE_NS (20 * SYNCGUARD_NS_PER_MS)
-/* All locks are renewed at most once in this time, and as much more for each of them: a server that
- * breaks connections, or requests that time out because it is busy, must not make it busier. */
+/* All locks are renewed at most once in this time, plus the time below for each of them: broken
+ * connections, or requests that time out because the server is busy, must not make it busier. */
 #define RENEW_ALL_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define RENEW_EACH_PAUSE_NS SYNCGUARD_NS_PER_MS
 /* Idle connections are checked at most once in this time. */
 #define CHECK_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* With more undecided locks than these, a request for each takes too long on a slow store. */
+/* With more undecided locks than this, a request for each takes too long on a slow store. */
 #define MOST_ALONE 4
 
 /* Caller holds the mutex. */
@@ -41,8 +41,8 @@ static void heartbeat_enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue,
     sg_lost_locks_watch(&heartbeat->lost, lock);
 }
 
-/* When to renew a lock that was confirmed just now. If all are being renewed since that was sent,
- * the former server may have confirmed it. Caller holds the mutex. */
+/* Sets when to renew a lock that was confirmed just now. If the renewal of all locks began after
+ * the request was sent, the former server may have confirmed it. Caller holds the mutex. */
 static void heartbeat_schedule_lock(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     sg_renewal_schedule(lock);
@@ -52,7 +52,7 @@ static void heartbeat_schedule_lock(const sg_heartbeat *heartbeat, syncguard_loc
 
 /* ---- another server ---- */
 
-/* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
+/* Caller holds the mutex. The mutex of a decorator is taken after that of inner. */
 static void heartbeat_schedule_all(sg_heartbeat *heartbeat, int64_t now)
 {
     int64_t earliest =
@@ -77,7 +77,7 @@ void sg_heartbeat_renew_all(sg_heartbeat *heartbeat)
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
-/* Only a clock of somebody else says something about the server. Caller holds the mutex. */
+/* Only the clock of another machine says something about the server. Caller holds the mutex. */
 static void heartbeat_note_time_locked(sg_heartbeat *heartbeat, int64_t sent_ns,
                                        int64_t expires_at_ms, int64_t ttl_ms)
 {
@@ -115,7 +115,7 @@ static bool renewer_checks_connections(const sg_renewer *renewer)
            heartbeat->backend->core->checks_connections;
 }
 
-/* Whether it is time to check the connections that no request uses. Caller holds the mutex. */
+/* Whether it is time to check the idle connections. Caller holds the mutex. */
 static bool renewer_claim_due_check(sg_renewer *renewer)
 {
     int64_t now = syncguard_clock_ns();
@@ -136,10 +136,10 @@ static void heartbeat_check_connections(sg_heartbeat *heartbeat)
 /* ---- one request ---- */
 
 /*
- * Takes due locks out of the queue and claims them; once one is due, those that are nearly so come
- * along. In the early queue all count as due, those too that only wait for the end of their lease.
- * A lock whose lease is over is lost; one that its owner is just using comes again a moment later.
- * There are count in batch already, and it has space for most. Caller holds the mutex.
+ * Takes due locks out of the queue and claims them; once one is due, those that are nearly due go
+ * with it. In the early queue every lock counts as due, even one that only waits for the end of its
+ * lease. A lock whose lease is over is lost; a lock that its owner is using is retried a moment
+ * later. batch has count locks already, and space for most. Caller holds the mutex.
  */
 static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue,
                                      syncguard_lock **batch, size_t count, size_t most)
@@ -156,7 +156,7 @@ static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *
         } else if (sg_lock_check_lease(lock) != SYNCGUARD_LOST_NO) {
             sg_renewal_queue_remove(lock);
             sg_lost_locks_push(&heartbeat->lost, lock);
-        } else if (!early && lock->next_ns >= lease_end) { /* not renewed any more: wait for it */
+        } else if (!early && lock->next_ns >= lease_end) { /* waits for the end of its lease */
             break;
         } else if (!sg_lock_try_claim(lock)) {
             sg_renewal_queue_remove(lock);
@@ -175,9 +175,9 @@ static bool renewer_is_single(const sg_renewer *renewer)
     return renewer == &renewer->heartbeat->single_renewer;
 }
 
-/* Many that are undecided are likely those of a batch that was given up while the store was busy
- * with it: they go in a batch again until few are left. But the store may leave them undecided
- * because it answers for each lock alone only. Caller holds the mutex. */
+/* If many locks are undecided, they probably come from a batch that was given up while the store
+ * was busy with it: they go in a batch again until few are left. But the store may leave them
+ * undecided because it can only answer for each lock alone. Caller holds the mutex. */
 static size_t heartbeat_collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
 {
     sg_renewer *renewer = &heartbeat->single_renewer;
@@ -191,12 +191,12 @@ static size_t heartbeat_collect_single(sg_heartbeat *heartbeat, syncguard_lock *
                                   together ? SYNCGUARD_BATCH_MAX : 1);
 }
 
-/* After an answer to count locks: whether some may be tried together again. Caller holds the mutex.
- */
+/* Updates how many locks are tried alone, after an answer for count locks. Caller holds the mutex,
+ * and calls this only for the single renewer. */
 static void renewer_note_decided(sg_renewer *renewer, size_t count, size_t decided)
 {
     bool together = count > 1;
-    if ((together ? decided > 0 : decided == 0) != 0) {
+    if (together ? decided > 0 : decided == 0) {
         renewer->alone = 0;
         renewer->next_alone = 1;
     } else if (!together) {
@@ -219,8 +219,8 @@ static void heartbeat_move_due_from_early(sg_heartbeat *heartbeat)
     }
 }
 
-/* Those whose last request failed have the least time left, whatever has become due meanwhile;
- * those that are not due have the most. Caller holds the mutex. */
+/* Locks whose last request failed have the least time left, even compared with those that became
+ * due meanwhile; locks that are not due have the most. Caller holds the mutex. */
 static size_t renewer_collect(sg_renewer *renewer, syncguard_lock **batch)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
@@ -233,7 +233,7 @@ static size_t renewer_collect(sg_renewer *renewer, syncguard_lock **batch)
     return heartbeat_collect_from(heartbeat, &heartbeat->early, batch, count, SYNCGUARD_BATCH_MAX);
 }
 
-/* When a renewer has to collect again. Caller holds the mutex. */
+/* When a renewer must collect again. Caller holds the mutex. */
 static int64_t renewer_next_ns(const sg_renewer *renewer)
 {
     const sg_heartbeat *heartbeat = renewer->heartbeat;
@@ -254,7 +254,7 @@ static int64_t renewer_next_ns(const sg_renewer *renewer)
 /* When the first lease of a request ends. */
 typedef struct earliest_end {
     int64_t of_all;
-    int64_t to_renew; /* without those that no renewal makes longer, unless all are such */
+    int64_t to_renew; /* without leases that no renewal makes longer, unless all are such */
 } earliest_end;
 
 static earliest_end earliest_end_find(syncguard_lock *const *batch, size_t count)
@@ -273,14 +273,14 @@ static earliest_end earliest_end_find(syncguard_lock *const *batch, size_t count
 }
 
 /* A request takes at most half of the time that is left, and no longer than any other operation:
- * if it hangs on a connection that is dead, there must be time for another one. Locks that are
- * tried one by one share that time. */
+ * if it hangs on a dead connection, there must be time for another request. Locks that are tried
+ * one by one share that time. */
 static int64_t renewer_request_end(const sg_renewer *renewer, int64_t now, const earliest_end *ends)
 {
     int64_t timeout_ms = renewer->heartbeat->backend->core->options.timeout_ms;
     int64_t end = syncguard_clock_after(now, timeout_ms);
     int64_t left = ends->of_all > now ? ends->of_all - now : 0;
-    int64_t most = (ends->to_renew - now) / 2 / renewer->turns;
+    int64_t most = (ends->to_renew - now) / 2 / renewer->sharing;
     if (most < SHORTEST_REQUEST_NS)
         most = SHORTEST_REQUEST_NS;
     if (most > left)
@@ -318,7 +318,7 @@ static bool renewer_send_extends(const sg_renewer *renewer, syncguard_extend_op 
 
 static syncguard_status renewer_start(sg_renewer *renewer, syncguard_error *err);
 
-/* The renewal failed, or was left undecided in an answer. */
+/* The renewal failed, or the answer left it undecided. */
 static void renewer_retry_later(sg_renewer *renewer, syncguard_lock *lock, int64_t sent_ns,
                                 bool answered)
 {
@@ -332,7 +332,7 @@ static void renewer_retry_later(sg_renewer *renewer, syncguard_lock *lock, int64
         syncguard_parker_unpark(&heartbeat->single_renewer.parker);
 }
 
-/* What the answer means for the lock. Caller holds the mutex and the claim. */
+/* Applies the answer to the lock. Caller holds the mutex and the claim. */
 static void renewer_apply_result(sg_renewer *renewer, syncguard_lock *lock,
                                  const syncguard_extend_op *item, bool answered)
 {
@@ -340,7 +340,7 @@ static void renewer_apply_result(sg_renewer *renewer, syncguard_lock *lock,
     if (item->status == SYNCGUARD_OK)
         heartbeat_note_time_locked(heartbeat, item->first_sent_ns, item->expires_at_ms,
                                    item->ttl_ms);
-    if (atomic_load(&lock->released)) { /* its release waits in the background, or was done there */
+    if (atomic_load(&lock->released)) { /* the background thread will release it, or has done so */
         sg_background_release_again(&heartbeat->backend->core->background, lock, item->status);
         return;
     }
@@ -386,7 +386,7 @@ static void renewer_renew_batch(sg_renewer *renewer, syncguard_lock **batch, siz
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
-/* ---- the threads ---- */
+/* ---- threads ---- */
 
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
 {
@@ -408,7 +408,7 @@ static void *renewer_run(void *argument)
             heartbeat_begin_all_if_due(heartbeat);
         size_t count = renewer_collect(renewer, batch);
         bool alone = renewer_is_single(renewer) && count == 1;
-        renewer->turns = alone ? (int64_t)heartbeat->single.count + 1 : 1;
+        renewer->sharing = alone ? (int64_t)heartbeat->single.count + 1 : 1;
         bool check = count == 0 && renewer_claim_due_check(renewer);
         syncguard_limits limits = {renewer_next_ns(renewer), NULL};
         pthread_mutex_unlock(&heartbeat->mutex);
@@ -445,7 +445,7 @@ static syncguard_status renewer_start(sg_renewer *renewer, syncguard_error *err)
 static syncguard_status heartbeat_start_and_reserve(sg_heartbeat *heartbeat, bool tells,
                                                     syncguard_error *err)
 {
-    /* Locks that are in a request are in no queue but come back. */
+    /* Locks that are in a request are in no queue, but return to one. */
     size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
                    heartbeat->early.count + heartbeat->expected + 1 + 2 * SYNCGUARD_BATCH_MAX;
     if (!sg_renewal_queue_reserve(&heartbeat->batch, total) ||

@@ -1,4 +1,5 @@
-/* See histogram.h. Counts are relaxed: each is exact, several are no snapshot. */
+/* See histogram.h. Counts are atomics with relaxed order: each is exact, but several together are
+ * not a snapshot. */
 #include "histogram.h"
 
 #define US INT64_C(1000)

@@ -8,7 +8,7 @@
 
 #define SG_HISTOGRAM_BUCKETS 24
 
-/* One count per bucket (not cumulative), the last one for what passes every bound. */
+/* One count per bucket (not cumulative); the last one is for values above every bound. */
 typedef struct sg_histogram {
     atomic_uint_fast64_t buckets[SG_HISTOGRAM_BUCKETS];
     atomic_uint_fast64_t sum;

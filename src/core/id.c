@@ -1,6 +1,6 @@
 /*
- * Lock ids. Each is drawn from the kernel when it is needed and nothing random
- * is kept, so neither a fork nor a copied machine can hand one out twice.
+ * Lock ids. Each is drawn from the kernel when it is needed, and no random state
+ * is kept, so neither a forked process nor a copied machine can return one twice.
  */
 #include <errno.h>
 

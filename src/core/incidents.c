@@ -27,8 +27,8 @@ void sg_incidents_forget(sg_incidents *incidents)
 
 /* ---- lines per minute ---- */
 
-/* Whether one more line of this kind may be written; *left_out have been left out before it. Caller
- * holds the mutex. */
+/* Whether one more line of this kind may be written; *left_out is the number of lines that were
+ * left out before it. Caller holds the mutex. */
 static bool incidents_allow_line(sg_incidents *incidents, sg_incident_kind kind, uint64_t *left_out)
 {
     sg_log_limit *limit = &incidents->limits[kind];
@@ -143,8 +143,8 @@ static sg_renewal_result incidents_renewal_result(syncguard_status status)
     return status == SYNCGUARD_ABSENT ? SG_RENEWAL_ABSENT : SG_RENEWAL_FAILED;
 }
 
-/* An interrupted request (a lock in it is being disposed of) says nothing about the store, and is
- * repeated at once. */
+/* An interrupted request (one of its locks is being disposed of) says nothing about the store, and
+ * is repeated at once. */
 void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op *items,
                           size_t count, int64_t begun_ns, const syncguard_error *error)
 {

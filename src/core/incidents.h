@@ -1,10 +1,10 @@
 /*
- * Incidents: a lost lock, a renewal that failed or took long, a connection that was replaced. Each
+ * Incidents: a lost lock, a renewal that failed or was slow, a connection that was replaced. Each
  * is counted (counters.h) and logged.
  *
  * Lines contain no key and no lock id; a lost lock is named by the hash of its key. Each kind has
- * at most SG_INCIDENT_LINES lines per minute; the next line says how many were left out, so that a
- * store that fails cannot flood the log.
+ * at most SG_INCIDENT_LINES lines per minute, so that a store that fails cannot flood the log; the
+ * next line says how many were left out.
  */
 #ifndef SG_INCIDENTS_H
 #define SG_INCIDENTS_H
@@ -19,7 +19,7 @@
 #define SG_INCIDENT_MINUTE_NS (60000 * SYNCGUARD_NS_PER_MS)
 /* Slower renewals are logged even if they succeed. */
 #define SG_SLOW_RENEWAL_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* Losses that wait to be logged; more are only counted as left out. */
+/* Most losses that wait to be logged; further ones are only counted as left out. */
 #define SG_INCIDENT_LOSSES 16
 
 typedef enum sg_incident_kind {
@@ -52,16 +52,17 @@ void sg_incidents_destroy(sg_incidents *incidents);
 /* In a forked child: the mutex may be locked by a thread of the parent. */
 void sg_incidents_forget(sg_incidents *incidents);
 
-/* A lock of key was lost just now. Any mutex may be held: sg_incidents_log_losses logs it. */
+/* A lock of key was lost just now. The caller may hold any mutex: sg_incidents_log_losses logs the
+ * loss. */
 void sg_incidents_lost(syncguard_backend *backend, const char *key, size_t length,
                        syncguard_lost_reason reason);
-/* Logs losses that have not been logged yet. No mutex is held. */
+/* Logs losses that have not been logged yet. The caller holds no mutex. */
 void sg_incidents_log_losses(syncguard_backend *backend);
-/* One request of the heartbeat is over; error is that of a request that failed as a whole. No mutex
- * is held. */
+/* A request of the heartbeat is over; error is that of a request that failed as a whole. The caller
+ * holds no mutex. */
 void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op *items,
                           size_t count, int64_t begun_ns, const syncguard_error *error);
-/* A connection was replaced. No mutex is held. */
+/* A connection was replaced. The caller holds no mutex. */
 void sg_incidents_reconnected(syncguard_backend *backend);
 
 #endif

@@ -1,4 +1,4 @@
-/* The check of a user key. Everything after it uses only the normalized form. */
+/* The check of a key of the application. The rest of the library uses only the normalized form. */
 #include <string.h>
 
 #include "core/nfc.h"

@@ -1,8 +1,8 @@
 /*
  * The labels of every Prometheus series of a telemetry handle, made once at wrap time.
  *
- * Names follow the data model of Prometheus and may not be those that the library uses itself;
- * values are UTF-8, and what the text format would misread is escaped.
+ * Names follow the data model of Prometheus and cannot be those that the library uses itself;
+ * values are UTF-8, and characters that have a meaning in the text format are escaped.
  */
 #include "core/telemetry.h"
 
@@ -11,11 +11,12 @@
 
 #include "core/nfc.h"
 
-/* Each byte of a value may become two; the words around the name of backend and handle. */
+/* Each byte of a value may become two. */
 #define LABEL_SIZE (SYNCGUARD_MAX_LABEL_NAME + 2 * SYNCGUARD_MAX_LABEL_VALUE + 4)
+/* The labels of backend and handle. */
 #define FIRST_SIZE (SYNCGUARD_MAX_HANDLE_NAME + 96)
 
-/* Numbers the handles of this process that were given no name. */
+/* Numbers the handles of this process that have no name. */
 static atomic_uint unnamed;
 
 static syncguard_status labels_refuse(const char *what, syncguard_error *err)

@@ -1,4 +1,4 @@
-/* The one liveness rule and the one sum that makes an expiry. */
+/* The only place with the liveness rule, and the only one that computes an expiry. */
 #include "core/liveness.h"
 
 #include "syncguard/sys/fail.h"
@@ -6,7 +6,7 @@
 
 bool sg_is_live_within(int64_t expires_at_ms, int64_t now_ms, int64_t tolerance_ms)
 {
-    /* Before this the threshold would lie below every number. */
+    /* Here the threshold would be below every int64_t. */
     if (now_ms < INT64_MIN + tolerance_ms)
         return true;
     return expires_at_ms > now_ms - tolerance_ms;

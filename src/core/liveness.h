@@ -1,5 +1,5 @@
-/* The liveness rule with the tolerance as an argument: what scripts and SQL get, and tests compare.
- */
+/* The liveness rule with the tolerance as an argument: the form that scripts and SQL use, and that
+ * tests compare. */
 #ifndef SG_CORE_LIVENESS_H
 #define SG_CORE_LIVENESS_H
 

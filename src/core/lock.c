@@ -1,10 +1,10 @@
 /*
- * Lock handles: questions, extend, release, dispose. Waiting for a claim (lock_state.h) is rare and
- * short, so it is tried every millisecond instead of queueing.
+ * Lock handles: queries, extend, release, dispose. Waiting for a claim (lock_state.h) is rare and
+ * short, so a waiting thread tries every millisecond instead of queueing.
  *
- * A handle releases once (`released`), whatever comes of it; a release that
- * failed is repeated in the background until the lease is over. In a forked child
- * a handle is only memory.
+ * A handle releases once (`released`), whatever the result; a release that failed
+ * is repeated in the background until the lease is over. In a forked child a
+ * handle is only memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static syncguard_status lock_claim(syncguard_lock *lock, const syncguard_limits 
     return SYNCGUARD_OK;
 }
 
-/* For disposing: a renewal that still holds the claim is interrupted, not waited out. */
+/* For dispose: interrupts a renewal that holds the claim instead of waiting until it ends. */
 static void lock_claim_for_good(syncguard_lock *lock)
 {
     const syncguard_limits unlimited = {SYNCGUARD_NO_DEADLINE, NULL};
@@ -46,7 +46,7 @@ static void lock_claim_for_good(syncguard_lock *lock)
     (void)lock_claim(lock, &unlimited, NULL);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 const char *syncguard_lock_key(const syncguard_lock *lock)
 {
@@ -70,7 +70,7 @@ int64_t syncguard_lock_expires_at_ms(const syncguard_lock *lock)
 
 syncguard_lost_reason syncguard_lock_lost(const syncguard_lock *lock)
 {
-    /* A loss that is found here is logged later: a question calls nobody. */
+    /* A loss that is found here is logged later: a query calls no callback. */
     return lock_is_forked(lock) ? SYNCGUARD_LOST_FORKED
                                 : sg_lock_check_lease((syncguard_lock *)lock);
 }
@@ -130,7 +130,7 @@ static syncguard_status lock_extend_claimed(syncguard_lock *lock, syncguard_exte
             sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return status;
     }
-    /* Checked before, too: what the reply confirms too late is lost. */
+    /* The lease is checked before, too: a lock that the reply confirms too late is lost. */
     if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO &&
         sg_lock_renewed(lock, op) && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO) {
         lock->wanted_ttl_ms = wanted_ttl_ms;
@@ -188,8 +188,8 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
 
 /* ---- release ---- */
 
-/* Removes the lock, or, before its minimum is over, sets its lease to the rest of that. Caller has
- * the claim. */
+/* Removes the lock, or, before its minimum hold is over, sets its lease to the rest of that. Caller
+ * has the claim. */
 static syncguard_status lock_remove_or_keep(syncguard_lock *lock, const syncguard_limits *limits,
                                             syncguard_error *err)
 {
@@ -211,11 +211,11 @@ static syncguard_status lock_remove_or_keep(syncguard_lock *lock, const syncguar
     return status;
 }
 
-/* What follows from the outcome of a release. */
+/* Reports a loss that the release found, and repeats a failed release in the background. */
 static void lock_note_release(syncguard_lock *lock, syncguard_status status, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
-    if (status == SYNCGUARD_ABSENT && sg_lock_lease_end(lock) > 0) /* nobody knew that it is lost */
+    if (status == SYNCGUARD_ABSENT && sg_lock_lease_end(lock) > 0) /* its loss was not known yet */
         sg_incidents_lost(backend, lock->key, lock->key_length, SYNCGUARD_LOST_ABSENT);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
@@ -223,7 +223,7 @@ static void lock_note_release(syncguard_lock *lock, syncguard_status status, syn
     }
 }
 
-/* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
+/* The one release of a handle. The caller has set `released`; it has the claim if claimed is OK. */
 static syncguard_status lock_release_claimed(syncguard_lock *lock, syncguard_status claimed,
                                              const syncguard_limits *limits, syncguard_error *err)
 {
@@ -312,7 +312,7 @@ static bool environment_is(const char *name, const char *value)
     return found != NULL && strcmp(found, value) == 0;
 }
 
-/* The handler of those who gave none: one line, without key or lock id. */
+/* The default handler: prints one line, without key or lock id. */
 static void release_error_print(const syncguard_error *error)
 {
     if (environment_is("SYNCGUARD_ENV", "production") && !environment_is("SYNCGUARD_DEBUG", "true"))
@@ -344,7 +344,7 @@ int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)
     return options->timeout_ms;
 }
 
-/* Releases if nobody has; afterwards the claim is ours for good. */
+/* Releases the lock unless that was done; afterwards the caller has the claim for good. */
 static void lock_release_and_report(syncguard_lock *lock, const char *source, int64_t deadline_ns)
 {
     if (atomic_exchange(&lock->released, true)) {
@@ -398,7 +398,7 @@ void syncguard_lock_detach(syncguard_lock *lock)
         return;
     if (!lock_is_forked(lock))
         lock_claim_for_good(lock);
-    /* Nothing is left to release: what dispose does besides is wanted. */
+    /* Only the release is skipped: dispose does the rest. */
     atomic_store(&lock->released, true);
     sg_lock_unclaim(lock);
     sg_lock_dispose_from(lock, "scope");

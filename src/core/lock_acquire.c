@@ -2,21 +2,21 @@
  * The lock helper's acquire: try, wait, try again, and hand out a handle, as steps
  * (lock_acquire.h).
  *
- * The first try is plain, so that an uncontended acquire pays for nothing else. Only when it finds
- * the key locked does the caller join the wait queue; every later try asks the store to report the
- * next release.
+ * The first try is plain, so that an uncontended acquire has no other cost. Only when it finds the
+ * key locked does the caller join the wait queue; every later try asks the store to report the next
+ * release.
  *
  * Slots: the first attempt tries all slots, each by its own key. Then the caller waits for all of
- * their keys, and every later try is one of one slot: of one that was released or has expired, or,
- * at the end of a pause, of the one that was tried least recently.
+ * their keys, and every later try is for one slot: one that was released or has expired, or, at the
+ * end of a pause, the one that was tried least recently.
  *
  * Counting: the first try, then one retry per pause that ran to its end, made by
- * this waiter or, in its stead, by another waiter of the same key in this process.
- * Tries after a wake-up, after joining (where a release may have been missed), and
- * at the expiry of the lock in the way are not counted.
+ * this waiter or by another waiter of the same key in this process. Tries after a
+ * wake-up, after joining (a release may have been missed), and at the expiry of
+ * the current lock are not counted.
  *
- * The handle is allocated before the first try, and what renews it is started: after a
- * grant nothing can fail.
+ * The handle is allocated, and the threads that renew it are started, before the
+ * first try: nothing can fail after a grant.
  */
 #include "lock_acquire.h"
 
@@ -91,13 +91,13 @@ syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
 
 /* ---- trying ---- */
 
-/* The waiting as a whole is over: in a pause, or in an attempt, which was cut short by it. */
+/* The time of the whole acquire is over: in a pause, or in an attempt that this ended early. */
 static bool acquire_is_out_of_time(const sg_acquire *c, syncguard_status status)
 {
     return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= c->limits.deadline_ns;
 }
 
-/* What a grant needs afterwards is there before it is asked for. */
+/* Prepares the renewal before the lock is requested. */
 static syncguard_status acquire_expect_renewal(sg_acquire *c, syncguard_error *err)
 {
     if (!c->auto_extend || c->expected)
@@ -111,7 +111,7 @@ static syncguard_status acquire_expect_renewal(sg_acquire *c, syncguard_error *e
     return status;
 }
 
-/* The end of the waiting may need the failure of an earlier try. */
+/* The outcome may need the failure of an earlier try. */
 static void acquire_keep_answer(sg_acquire *c, syncguard_status status, const syncguard_error *err)
 {
     if (acquire_is_out_of_time(c, status))
@@ -125,13 +125,13 @@ static void acquire_keep_answer(sg_acquire *c, syncguard_status status, const sy
         *c->failure = *err;
 }
 
-/* Errors name what the caller asked for, not the slot. */
+/* Errors name the key that the caller asked for, not that of the slot. */
 static void acquire_set_error_key(const sg_acquire *c, syncguard_error *err)
 {
     sg_error_key(c->backend, err, c->lock->key, c->lock->name_length);
 }
 
-/* Makes the key that of a slot. */
+/* Sets the key to that of a slot. */
 static void acquire_set_key(sg_acquire *c, int slot)
 {
     size_t suffix =
@@ -190,15 +190,16 @@ static bool acquire_is_retryable(const sg_acquire *c, syncguard_status status)
     case SYNCGUARD_E_SERVICE_UNAVAILABLE:
     case SYNCGUARD_E_RATE_LIMITED:
         return c->retry_unavailable;
-    case SYNCGUARD_E_NETWORK_TIMEOUT: /* of one attempt, not of the whole */
+    case SYNCGUARD_E_NETWORK_TIMEOUT: /* of one attempt, not of the whole acquire */
         return c->retry_unavailable && !acquire_is_out_of_time(c, status);
     default:
         return false;
     }
 }
 
-/* After a failure a new pause begins, which may be shorter: nobody rests then. Who counts retries
- * does not rest, and polls between them must not put off the next one for ever. */
+/* After a failure a new pause begins, which may be shorter: armed waiters poll again. A waiter that
+ * counts its retries never rests, and the polls between them must not delay the next retry for
+ * ever. */
 static void acquire_try_ended(sg_acquire *c, syncguard_status status)
 {
     bool goes_on = acquire_is_retryable(c, status);
@@ -221,7 +222,7 @@ void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error 
     c->status = acquire_attempt_end(c, status, err);
 }
 
-/* Room for the waiters of all slots, and for what the first attempt finds. */
+/* Allocates the waiters of all slots, and the remaining times that the first attempt finds. */
 static syncguard_status acquire_prepare_waiting(sg_acquire *c, syncguard_error *err)
 {
     sg_waiting *waiting = &c->waiting;
@@ -238,7 +239,7 @@ static syncguard_status acquire_prepare_waiting(sg_acquire *c, syncguard_error *
     return SYNCGUARD_OK;
 }
 
-/* The first attempt: the slots in turn, from a random one on, until one is free. */
+/* The first attempt: tries the slots in turn, from a random one on, until one is free. */
 static void acquire_try_first(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     bool keeps = c->slots > 0 && c->waits && !c->single;
@@ -293,8 +294,8 @@ int64_t sg_acquire_longest_poll_ms(const sg_acquire *c)
     return c->retry_delay_ms > LONGEST_PAUSE_MS ? c->retry_delay_ms : LONGEST_PAUSE_MS;
 }
 
-/* A waiter that counts its retries polls at the pace that it was promised. One that does not may
- * leave it to the store to report a release, where the store does. */
+/* A waiter that counts its retries polls at the pace that the options promise. A waiter that does
+ * not may rest while the store reports releases. */
 static int64_t acquire_pause_ms(const sg_acquire *c)
 {
     int64_t base = c->retry_delay_ms;
@@ -334,8 +335,8 @@ static bool acquire_is_out_of_retries(const sg_acquire *c)
     return c->max_retries != SYNCGUARD_RETRY_FOREVER && c->retries >= c->max_retries;
 }
 
-/* Joins the waiters of every key; on failure of the first so many. The store may have reported
- * releases before that, to nobody. */
+/* Joins the waiters of every key; on failure only of the first few. The store may have reported
+ * releases before that, when no waiter had joined. */
 static syncguard_status acquire_join_queue(sg_acquire *c, syncguard_error *err)
 {
     syncguard_status status = acquire_prepare_waiting(c, err);
@@ -363,7 +364,7 @@ bool sg_acquire_may_wait(const sg_acquire *c)
     return c->waits && !c->single && acquire_pause_or_end(c) == SG_ACQUIRE_PAUSE;
 }
 
-/* The pause is over: a retry, unless another waiter of the key has made it. */
+/* The pause is over: makes a retry, unless another waiter of the key has made it. */
 static sg_acquire_step acquire_count_retry(sg_acquire *c)
 {
     bool locked = false;
@@ -385,7 +386,7 @@ static sg_acquire_step acquire_poll_keys(sg_acquire *c, int64_t *until_ns)
 {
     sg_wake_reason reason;
     size_t slot = c->slot;
-    /* Not one failure for each slot that was chosen before a retry counts. */
+    /* Without this, each chosen slot would have to fail once before a retry counts. */
     if (c->slots > 1 && c->status < SYNCGUARD_OK && syncguard_clock_ns() >= c->pause_end_ns)
         return acquire_count_retry(c);
     *until_ns = c->pause_end_ns;
@@ -417,7 +418,7 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
 
 /* ---- outcome ---- */
 
-/* Says what ended the waiting: it is often not the one that the caller thought of. */
+/* The text says which limit ended the waiting: it is often not the one that the caller expects. */
 static syncguard_status acquire_fail_timeout(const sg_acquire *c, bool over, syncguard_error *err)
 {
     const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
@@ -440,8 +441,8 @@ static syncguard_status acquire_fail_timeout(const sg_acquire *c, bool over, syn
 }
 
 /*
- * The end of a waiting acquire. With retry_unavailable the last answer decides: a store
- * that nobody could reach is not a lock that somebody holds.
+ * The outcome of a waiting acquire. With retry_unavailable the last answer decides: a
+ * store that could not be reached is not a lock that another owner holds.
  */
 static syncguard_status acquire_outcome(const sg_acquire *c, syncguard_error *err)
 {
@@ -459,12 +460,12 @@ static syncguard_status acquire_outcome(const sg_acquire *c, syncguard_error *er
     return acquire_fail_timeout(c, over, err);
 }
 
-/* Turns a grant into a handle; *out is set before anything can be told about it. */
+/* Turns a grant into a handle; *out is set before on_lost can be called. */
 static void acquire_hand_out(sg_acquire *c, syncguard_lock **out)
 {
     syncguard_lock *lock = c->lock;
 
-    /* sg_acquire_once has seen that it fits. */
+    /* sg_acquire_once_end has checked the fence. */
     (void)syncguard_fence_format(c->op->fence, lock->fence, NULL);
     atomic_store(&lock->expires_at_ms, c->op->expires_at_ms);
     atomic_store(&lock->lease, syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));
@@ -558,7 +559,7 @@ static syncguard_lock *acquire_prepare_handle(syncguard_backend *backend, const 
     return lock;
 }
 
-/* A store may accept shorter keys only. */
+/* A store may accept only shorter keys. */
 static syncguard_status acquire_check_slots(const syncguard_backend *backend, const char *name,
                                             size_t length, syncguard_error *err)
 {

@@ -1,5 +1,5 @@
 /*
- * An acquire without a thread: its state, and the steps that a driver takes.
+ * An acquire without a thread: its state, and the steps that its driver takes.
  *
  *     begin                    checks and memory, no I/O
  *     try, then next           until next says END:
@@ -9,8 +9,8 @@
  *     finish                   the outcome
  *
  * Only try does I/O; the other steps never block. The blocking driver (lock_wait.c) takes them all
- * in the thread of the caller and parks in WAIT; a completion queue takes them in whatever thread
- * is free. One thread at a time owns the state.
+ * in the thread of the caller and parks in WAIT; a completion queue takes them in any free thread.
+ * One thread at a time owns the state.
  */
 #ifndef SG_LOCK_ACQUIRE_H
 #define SG_LOCK_ACQUIRE_H
@@ -25,11 +25,11 @@ typedef enum sg_acquire_step {
     SG_ACQUIRE_END
 } sg_acquire_step;
 
-/* What lasts as long as the waiting, and no more: thousands may wait. */
+/* The state that must last as long as the waiting, and nothing else: thousands may wait. */
 typedef struct sg_acquire {
     syncguard_backend *backend;
     syncguard_lock *lock;     /* being prepared; has the key of the last try */
-    syncguard_acquire_op *op; /* of the last try, for next and finish: the driver's */
+    syncguard_acquire_op *op; /* of the last try, for next and finish; belongs to the driver */
     syncguard_limits limits;  /* of the whole call */
     int64_t started_ns;
     int64_t pause_begun_ns;
@@ -48,39 +48,39 @@ typedef struct sg_acquire {
     bool joined;              /* the wait queue */
     bool pausing;             /* a pause has begun and is not over */
     int attempts;             /* all tries */
-    int retries;              /* the counted ones after the first */
-    syncguard_status status;  /* of the last try, or what ended the waiting */
+    int retries;              /* counted tries after the first */
+    syncguard_status status;  /* of the last try, or the reason why the waiting ended */
     syncguard_status answer;  /* of the last try that ran to its end; OK: none did */
-    syncguard_error *failure; /* that answer's, if retry_unavailable may need it */
+    syncguard_error *failure; /* error of that answer, if retry_unavailable may need it */
     uint16_t slots;           /* 0: a plain lock */
-    uint16_t slot;            /* of the next or last try, from 0 on: index of its waiter, too */
+    uint16_t slot;            /* of the next or last try, from 0: also the index of its waiter */
     int64_t *remaining_ms;    /* of each slot, as the first attempt found it; or NULL */
-    sg_waiting waiting;       /* wake is the driver's */
+    sg_waiting waiting;       /* the driver sets wake */
 } sg_acquire;
 
-/* The given options (NULL: the defaults), checked. */
+/* Reads and checks the given options (NULL: the defaults). */
 syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
                                       syncguard_lock_options *options, syncguard_error *err);
-/* Fills in *c but for op and waiting.wake, and *options: the given ones (NULL: the defaults) once
- * they were checked. On failure nothing needs undoing. */
+/* Fills in *c except for op and waiting.wake, and *options with the given ones (NULL: the
+ * defaults), which it checks. On failure the caller has nothing to undo. */
 syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, const char *key,
                                   const syncguard_lock_options *given, bool waits,
                                   syncguard_lock_options *options, syncguard_error *err);
-/* One try, with the limits of one operation from since_ns on. */
+/* Makes one try, with the limits of one operation from since_ns on. */
 void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err);
-/* The same for the first try in two halves, for a driver that does the operation c->op itself.
- * begin: false if that failed, and nothing is left to do. */
+/* The first try in two halves, for a driver that performs the operation c->op itself. begin: false
+ * if it failed; the driver must not call end then. */
 bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err);
 void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error *err);
-/* A try that nobody could begin within the limits of one operation. */
+/* Counts a try that no worker could begin within the limits of one operation. */
 void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err);
 /* After the first try: whether next will join the wait queue. */
 bool sg_acquire_may_wait(const sg_acquire *c);
 sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_error *err);
 void sg_acquire_pause(sg_acquire *c);
-/* The outcome of c->status. OK sets *out; otherwise the lock is gone. */
+/* Turns c->status into the outcome. OK sets *out; otherwise the lock is freed. */
 syncguard_status sg_acquire_finish(sg_acquire *c, syncguard_lock **out, syncguard_error *err);
-/* Frees what was begun and not finished, or was begun in the parent of this process. */
+/* Frees an acquire that was begun but not finished, or that the parent of this process began. */
 void sg_acquire_forget(sg_acquire *c);
 /* The longest pause of a waiter that has to poll. */
 int64_t sg_acquire_longest_poll_ms(const sg_acquire *c);

@@ -2,10 +2,10 @@
  * Several keys, all or none: see syncguard/lock_set.h. A set is an array of ordinary lock handles,
  * acquired one after the other in the order of their keys.
  *
- * Telling of a loss: each lock of a set with on_lost or abort_on_lost tells the set (lock_set_tell_loss),
- * which passes the first one on. `phase` decides: while the set is being acquired a loss makes the
- * acquire begin again, once it is handed out the loss is told, and after the first one, or once
- * disposing has begun, nothing is told.
+ * Losses: each lock of a set with on_lost or abort_on_lost reports its loss to the set
+ * (lock_set_tell_loss), which passes the first one on. `phase` decides: while the set is being
+ * acquired, a loss makes the acquire begin again; once the set is handed out, the loss is passed
+ * on; after the first one, or once disposing has begun, no loss is passed on.
  */
 #include "syncguard/lock_set.h"
 
@@ -36,7 +36,7 @@ struct syncguard_lock_set {
 typedef struct acquisition {
     syncguard_backend *backend;
     syncguard_lock_options options; /* of each lock */
-    int64_t max_hold_ms;            /* of several, from when all are locked; 0: none */
+    int64_t max_hold_ms;            /* of several locks, counted once all are locked; 0: none */
     bool waits;
     int64_t deadline_ns;
     size_t count;
@@ -100,9 +100,9 @@ static int64_t lock_set_dispose_deadline(const syncguard_backend *backend)
 }
 
 /*
- * Releases the keys of an acquire that failed; nobody has used them, so no minimum hold counts.
- * After a failure of the store or an abort the background thread releases them. After a timeout
- * they are released before the call returns, unless the store is slow.
+ * Releases the keys of an acquire that failed. The caller never held them, so no minimum hold
+ * applies. After a failure of the store or an abort the background thread releases them. After a
+ * timeout they are released before the call returns, unless the store is slow.
  */
 static void lock_set_give_back(acquisition *a, syncguard_status status)
 {
@@ -146,7 +146,7 @@ static syncguard_status lock_set_acquire_key(acquisition *a, size_t index, syncg
     return syncguard_lock_acquire(a->backend, a->keys[index], &a->options, out, err);
 }
 
-/* Extends a lock to its whole TTL, within the deadline of the acquire and of one operation. */
+/* Extends a lock to its full TTL, within the deadlines of the acquire and of one operation. */
 static syncguard_status lock_set_refresh_key(acquisition *a, size_t index, syncguard_error *err)
 {
     int64_t most_ns =
@@ -160,8 +160,8 @@ static syncguard_status lock_set_refresh_key(acquisition *a, size_t index, syncg
     return status;
 }
 
-/* After all are locked: the early ones have used up a part of their leases while the others were
- * waited for. ABSENT: one was lost meanwhile. */
+/* Called after all are locked: the first locks have used up a part of their leases while the caller
+ * waited for the others. ABSENT: one was lost meanwhile. */
 static syncguard_status lock_set_refresh(acquisition *a, syncguard_error *err)
 {
     int64_t ttl_ms = a->options.ttl_ms;
@@ -178,7 +178,7 @@ static syncguard_status lock_set_refresh(acquisition *a, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-/* From here on others may tell and dispose of the set. ABSENT: it was lost before. */
+/* From here on other threads may report a loss or dispose of the set. ABSENT: one was lost. */
 static syncguard_status lock_set_hand_out(acquisition *a, syncguard_lock_set **out)
 {
     int64_t min_hold_ms = a->options.min_hold_ms;
@@ -215,7 +215,8 @@ static syncguard_status lock_set_acquire_round(acquisition *a, syncguard_lock_se
 }
 
 /* The maximum hold of several locks begins when all are locked: the first must not end while the
- * last is waited for. No TTL is longer, so no lease ends after a hold that begins later. */
+ * caller waits for the last. No TTL is longer than the maximum hold, so no lease ends after a hold
+ * that begins later. */
 static void lock_set_defer_max_hold(acquisition *a)
 {
     syncguard_lock_options *options = &a->options;
@@ -301,7 +302,7 @@ syncguard_status syncguard_lock_try_all(syncguard_backend *backend, const char *
     return lock_set_acquire(&a, keys, count, options, out, err);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 size_t syncguard_lock_set_count(const syncguard_lock_set *set)
 {
@@ -355,7 +356,8 @@ syncguard_lost_reason syncguard_lock_set_lost(const syncguard_lock_set *set)
 
 /* ---- release, extend, dispose ---- */
 
-/* The call of the next key: what is left of the one deadline, but never "the default". */
+/* The call options for the next key: the time left until the common deadline, but never 0, which
+ * would mean the default. */
 static syncguard_call lock_set_next_call(const syncguard_limits *limits)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
@@ -408,8 +410,7 @@ syncguard_status syncguard_lock_set_extend(syncguard_lock_set *set, int64_t ttl_
     return status;
 }
 
-/* A callback that is running may use every lock of the set, so it ends before the first is freed.
- */
+/* A running callback may use every lock of the set, so it must end before the first is freed. */
 static void lock_set_silence(syncguard_lock_set *set)
 {
     atomic_store(&set->phase, TOLD);

@@ -1,4 +1,4 @@
-/* See lock_state.h. Everything here is atomic: questions about a lock need no mutex and no I/O. */
+/* See lock_state.h. Everything here is atomic: queries about a lock need no mutex and no I/O. */
 #include "lock_state.h"
 
 #include "core.h"
@@ -37,7 +37,7 @@ void sg_lock_end_hold(syncguard_lock *lock)
                              syncguard_clock_ns() - lock->granted_ns);
 }
 
-/* Once per lock, by whoever has set the reason. Mutexes may be held. */
+/* Called once per lock, by the thread that has set the reason. It may hold mutexes. */
 static void lock_note_loss(syncguard_lock *lock, syncguard_lost_reason reason)
 {
     sg_lock_end_hold(lock);
@@ -55,9 +55,9 @@ void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
     }
 }
 
-/* What has been told must stay true: a lease that is over is lost from here on, even if a renewal
- * that is under way should still succeed. Only the lease that was compared with the clock can be
- * lost so: one that a renewal put in its place meanwhile is checked anew. */
+/* An answer must stay true: a lease that is over is lost from here on, even if a renewal that is in
+ * flight still succeeds. This applies only to the lease that was compared with the clock: if a
+ * renewal has replaced it meanwhile, the new one is checked. */
 syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
 {
     int64_t lease = atomic_load(&lock->lease);
@@ -80,8 +80,8 @@ static bool unresolved_extend_shortens(const sg_unresolved_extend *late, int64_t
     return now_ns < late->until_s * NS_PER_S && late->ttl_ms < ttl_ms;
 }
 
-/* What the store may shorten a lease to that an extend sent at sent_ns, with this TTL, has
- * confirmed: an earlier extend of unknown outcome may still be applied after it. */
+/* The TTL that counts for an extend that was sent at sent_ns with ttl_ms and confirmed: the store
+ * may still apply an earlier extend of unknown outcome after it, with a shorter TTL. */
 static int64_t lock_counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
 {
     for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
@@ -91,8 +91,8 @@ static int64_t lock_counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, i
     return ttl_ms;
 }
 
-/* The newest one is the last that may be applied, so it replaces those that are not shorter. If
- * there is no place left, the two newest ones count as one. */
+/* The newest extend is the last that may be applied, so it replaces those that are not shorter. If
+ * there is no entry left, the two newest ones count as one. */
 static void unresolved_extend_add(sg_unresolved_extend late[SG_UNRESOLVED_EXTENDS], int64_t ttl_ms,
                                   int64_t now_ns)
 {

@@ -1,5 +1,5 @@
 /*
- * What a holder has in hand, and the parts of it that need no lock: claim, lease, loss.
+ * The lock handle, and the parts of it that need no mutex: claim, lease, loss.
  *
  * Operations on one handle take turns through `claimed`: extends of one lock must reach the store
  * in the order in which their answers are noted, or the lease counted here could outlast the one
@@ -14,24 +14,24 @@
 #include "renewal_queue.h"
 #include "syncguard/sys/backend.h"
 
-/* How long an extend that was given up may still reach the store. Linux drops what a closed
- * connection has not delivered after 100 s or so. */
+/* How long an extend that was given up may still reach the store. Linux drops data that a closed
+ * connection has not delivered after about 100 s. */
 #define SG_LATE_EXTEND_MS 120000
 
-/* Until then the store may still apply an extend with this TTL (or a longer one). Thousands of
+/* Until until_s the store may still apply an extend with this TTL (or a longer one). Thousands of
  * waiting requests have a handle each, so both numbers are short. */
 typedef struct sg_unresolved_extend {
     uint32_t ttl_ms;
-    uint32_t until_s; /* of our clock */
+    uint32_t until_s; /* of the monotonic clock */
 } sg_unresolved_extend;
 
-/* One by hand, and the renewals after it. */
+/* One extend by the application, and the renewals after it. */
 #define SG_UNRESOLVED_EXTENDS 2
 
 struct syncguard_lock {
     syncguard_backend *backend;
     pid_t pid;
-    bool contended;       /* had to be waited for */
+    bool contended;       /* the acquire had to wait */
     uint16_t slot;        /* 0: a plain lock */
     uint16_t name_length; /* of the key without the slot */
     atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
@@ -40,17 +40,17 @@ struct syncguard_lock {
     bool lost_queued;     /* heartbeat.mutex */
     uint16_t key_length;
     int64_t granted_ns;
-    /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
-     * that a renewal and whoever finds the lease over can never both be believed. */
+    /* The end of the lease by the monotonic clock; once lost, and for good, the negative reason.
+     * One word: a renewal and a thread that finds the lease over cannot both take effect. */
     _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;         /* of the lease as it is counted */
-    _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have it */
+    _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have applied it */
     _Atomic int64_t expires_at_ms;
-    /* Used only by the thread that has the claim: the TTL that the owner asked for and got; the
+    /* Used only by the thread that has the claim: the TTL that the owner requested and got; the
      * extends of unknown outcome that count, the shorter and older one first. */
     int64_t wanted_ttl_ms;
     sg_unresolved_extend unresolved[SG_UNRESOLVED_EXTENDS];
-    int64_t confirmed_ns; /* when the last extend that was confirmed, or the acquire, was sent */
+    int64_t confirmed_ns; /* when the last confirmed extend, or the acquire, was sent */
     /* No lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold, or not yet (sets). */
     _Atomic int64_t hold_end_ns;
     /* No release removes the lock before; 0: no min_hold. */
@@ -60,7 +60,7 @@ struct syncguard_lock {
     syncguard_abort *abort_on_lost;
     syncguard_release_error_fn on_release_error;
     void *on_release_error_context;
-    struct sg_request *request; /* of the queue that acquired it or ends it; heartbeat.mutex */
+    struct sg_request *request; /* of the queue that acquired it or releases it; heartbeat.mutex */
     void (*on_end)(syncguard_lock *lock); /* before it is freed, if it has had a request */
     /* heartbeat.mutex guards these */
     int64_t next_ns;
@@ -72,7 +72,7 @@ struct syncguard_lock {
     char key[];
 };
 
-/* Whether somebody is to be told of its loss. */
+/* Whether the application must be told of its loss. */
 bool sg_lock_tells(const syncguard_lock *lock);
 bool sg_lock_try_claim(syncguard_lock *lock);
 void sg_lock_unclaim(syncguard_lock *lock);
@@ -83,7 +83,7 @@ void sg_lock_begin_hold(syncguard_lock *lock, int64_t granted_ns);
 void sg_lock_end_hold(syncguard_lock *lock);
 /* Sets the reason unless one is set already. */
 void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
-/* Why the lock is lost; a lease that is over now is lost from here on. */
+/* Returns why the lock is lost; a lease that is over now is lost from here on. */
 syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
 /* ttl_ms, or what is left of the maximum hold if that is less. */
 int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms);
@@ -91,28 +91,28 @@ int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms);
 int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock);
 /* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
-/* Notes an extend of unknown outcome, which its caller has just given up: neither this lease nor
- * one that is confirmed later is counted longer than its TTL, unless the later one is sent
+/* Notes an extend of unknown outcome, which the caller has just given up: neither this lease nor
+ * one that is confirmed later counts for longer than the TTL of op, unless the later one is sent
  * SG_LATE_EXTEND_MS from now or later. True if the lease became shorter. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op);
 
-/* The operations on a handle with limits that were read (lock.c). */
+/* The operations on a handle after the limits were read (lock.c). */
 syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
                                 const syncguard_limits *limits, int64_t *expires_at_ms,
                                 syncguard_error *err);
 syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *limits,
                                  syncguard_error *err);
-/* The same in two halves, for who does the operation *op itself. begin never blocks; false: that is
- * not possible, nothing was done, and sg_lock_release is to be called. */
+/* The same in two halves, for callers that perform *op themselves. begin never blocks; false: this
+ * is not possible, nothing was done, and the caller must call sg_lock_release. */
 bool sg_lock_release_begin(syncguard_lock *lock, const syncguard_limits *limits,
                            syncguard_release_op *op);
 syncguard_status sg_lock_release_end(syncguard_lock *lock, const syncguard_release_op *op,
                                      syncguard_status status, syncguard_error *err);
-/* Leaves the release, unless it has begun, to the background. Never blocks. */
+/* Leaves the release to the background thread, unless it has begun. Never blocks. */
 void sg_lock_abandon(syncguard_lock *lock);
 /* The same, and frees the handle; may wait for a renewal that it interrupts. */
 void sg_lock_give_back(syncguard_lock *lock);
-/* Disposes (lock.c); source is the word for on_release_error. */
+/* Disposes of the lock (lock.c); source is passed to on_release_error. */
 void sg_lock_dispose_from(syncguard_lock *lock, const char *source);
 /* The same with a deadline for the release, which several locks may share. */
 void sg_lock_dispose_until(syncguard_lock *lock, const char *source, int64_t deadline_ns);

@@ -1,6 +1,6 @@
 /*
  * The blocking driver of an acquire: takes the steps of lock_acquire.h in the calling thread, which
- * waits on a parker. on_wait is told here.
+ * waits on a parker. It also calls on_wait.
  */
 #include "core.h"
 #include "lock_acquire.h"
@@ -33,7 +33,7 @@ static void on_wait_call(blocking_acquire *c)
     sg_wait_queue_set_away(queue, &c->base.waiting, false);
 }
 
-/* on_wait goes on at its pace while a long pause lasts. */
+/* During a long pause, too, on_wait is called at its usual pace. */
 static int64_t on_wait_next_ns(const blocking_acquire *c)
 {
     if (c->on_wait == NULL)
@@ -41,18 +41,18 @@ static int64_t on_wait_next_ns(const blocking_acquire *c)
     return syncguard_clock_after(syncguard_clock_ns(), sg_acquire_longest_poll_ms(&c->base));
 }
 
-/* Sleeps until there may be something to do, at until_ns at the latest. Else Aborted or
- * NetworkTimeout. */
+/* Sleeps until it is woken, or until_ns. Aborted or NetworkTimeout if the limits of the whole call
+ * end the wait. */
 static syncguard_status lock_wait_sleep(blocking_acquire *c, int64_t until_ns, syncguard_error *err)
 {
     syncguard_limits step = syncguard_limits_until(&c->base.limits, until_ns);
     syncguard_status status = syncguard_parker_park(&c->parker, &step, err);
-    if (status == SYNCGUARD_E_NETWORK_TIMEOUT) /* the pause is over, or the whole? */
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT) /* of the pause, or of the whole call? */
         status = syncguard_limits_check(&c->base.limits, err);
     return status;
 }
 
-/* One WAIT; *tell_ns is when on_wait is told next. */
+/* One WAIT; *tell_ns is when on_wait is called next. */
 static syncguard_status lock_wait_step(blocking_acquire *c, int64_t until_ns, int64_t *tell_ns,
                                        syncguard_error *err)
 {

@@ -7,10 +7,11 @@
 #include "lock_state.h"
 #include "util/thread.h"
 
-/* Ended leases that one check takes out, and the least time between two checks. */
+/* Most ended leases that one check collects, and the least time between two checks. */
 #define ENDED_MAX 64
 #define SHORTEST_CHECK_NS (2 * SYNCGUARD_NS_PER_MS)
-/* The timer of a condition stands still in suspend: it is set anew after this. */
+/* The timer of a condition variable stops while the machine is suspended: it is set again after
+ * this time. */
 #define LONGEST_WAIT_NS (10000 * SYNCGUARD_NS_PER_MS)
 
 void sg_lost_locks_push(sg_lost_locks *lost, syncguard_lock *lock)
@@ -35,9 +36,9 @@ void sg_lost_locks_watch(sg_lost_locks *lost, const syncguard_lock *lock)
     }
 }
 
-/* ---- the thread. The mutex is held but for the callback. ---- */
+/* ---- the thread: it holds the mutex except during the callback ---- */
 
-/* Takes locks out of a queue whose lease has ended. Returns when to check again. */
+/* Removes the locks whose lease has ended from a queue. Returns when to check again. */
 static int64_t lost_locks_check_queue(sg_lost_locks *lost, const sg_renewal_queue *queue)
 {
     syncguard_lock *ended[ENDED_MAX];
@@ -70,7 +71,7 @@ static void lost_locks_check_leases(sg_lost_locks *lost)
     lost->next_check_ns = next < soonest ? soonest : next;
 }
 
-/* Until a lock is queued or a check is due. */
+/* Waits until a lock is queued or a check is due. */
 static void lost_locks_wait(sg_lost_locks *lost)
 {
     int64_t left = lost->next_check_ns - syncguard_clock_ns();
@@ -134,7 +135,6 @@ static void *lost_locks_dispatch(void *argument)
 
 /* ---- for other threads ---- */
 
-/* Takes a lock out of the queue. */
 static void lost_locks_unqueue(sg_lost_locks *lost, syncguard_lock *lock)
 {
     if (!lock->lost_queued)

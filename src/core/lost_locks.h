@@ -3,12 +3,12 @@
  * lock that has one.
  *
  * Invariants:
- *   - on_lost is called once per lock, with no mutex of ours held. `telling` names the lock whose
- *     callback runs; disposing it waits, unless it is the callback itself that disposes.
- *   - A loss is told in time even if the store hangs: the dispatcher watches the leases of all
+ *   - on_lost is called once per lock, with no mutex of the library held. `telling` is the lock
+ *     whose callback runs. Disposing of that lock waits, unless the callback itself disposes of it.
+ *   - A loss is reported in time even if the store hangs: the dispatcher watches the leases of all
  *     queued locks. It reads all of them, but only when the earliest lease that it saw would have
- *     ended: renewed ones have moved on. A request for a renewal never outlasts the earliest lease
- *     in it (heartbeat.c).
+ *     ended; renewed leases end later. A renewal request never outlasts the earliest lease in it
+ *     (heartbeat.c).
  *
  * Locking: heartbeat.mutex guards everything.
  */
@@ -24,7 +24,7 @@
 
 typedef struct sg_lost_locks {
     syncguard_backend *backend;
-    void (*close)(syncguard_backend *backend); /* what the last unref inside on_lost asks for */
+    void (*close)(syncguard_backend *backend); /* after a last unref inside on_lost */
     pthread_mutex_t *mutex;
     sg_renewal_queue *queues[SG_RENEWAL_QUEUES];
     pthread_cond_t changed; /* a lock was queued, a callback has returned, a lease ends sooner */
@@ -44,18 +44,19 @@ void sg_lost_locks_destroy(sg_lost_locks *lost);
 /* Ends the thread for good; it may call this itself. */
 void sg_lost_locks_stop(sg_lost_locks *lost);
 
-/* The caller of these three holds the mutex. */
+/* Callers of the next three hold the mutex. */
 syncguard_status sg_lost_locks_start(sg_lost_locks *lost, syncguard_error *err);
-/* Queues a lost lock, which is in no renewal queue, for on_lost if it has one. */
+/* Queues a lost lock, which must be in no renewal queue, for on_lost if it has one. */
 void sg_lost_locks_push(sg_lost_locks *lost, syncguard_lock *lock);
 /* Watches the lease of a lock that has been put into a renewal queue. */
 void sg_lost_locks_watch(sg_lost_locks *lost, const syncguard_lock *lock);
 
-/* Takes away on_lost, and waits while it runs; the caller holds the mutex and is not on_lost. */
+/* Removes on_lost from a lock, and waits while it runs; the caller holds the mutex and is not
+ * inside on_lost. */
 void sg_lost_locks_detach(sg_lost_locks *lost, syncguard_lock *lock);
-/* Makes sure that on_lost of a lock neither runs nor will. */
+/* Makes sure that on_lost of a lock is not running and will not run. */
 void sg_lost_locks_silence(sg_lost_locks *lost, syncguard_lock *lock);
-/* True if this is the dispatcher's thread: then it closes the backend after the callback. */
+/* True if the caller is the dispatcher's thread, which closes the backend after the callback. */
 bool sg_lost_locks_close_later(sg_lost_locks *lost);
 
 #endif

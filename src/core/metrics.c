@@ -1,10 +1,10 @@
 /*
- * What the telemetry decorator counts, and its text for Prometheus.
+ * The counts of the telemetry decorator, and their text for Prometheus.
  *
- * Everything is an atomic with relaxed order: a count is exact, the text is not
- * a snapshot across counts. A histogram's _count is made from its buckets, so
+ * All counts are atomics with relaxed order: each is exact, but the text is not
+ * a snapshot across counts. A histogram's _count is the sum of its buckets, so
  * that it always agrees with the +Inf bucket. Numbers are written from integers,
- * because printf of a float follows the locale and Prometheus does not.
+ * because printf of a float depends on the locale and Prometheus does not.
  */
 #include "core/telemetry.h"
 
@@ -57,7 +57,7 @@ void sg_metrics_count(sg_metrics *metrics, const sg_observation *seen)
     sg_histogram_observe(&metrics->durations[seen->type], &sg_duration_bounds, seen->duration_ns);
 }
 
-/* Counts what does not fit as well. */
+/* Text that does not fit is counted in length, but not written. */
 typedef struct text_sink {
     char *buffer;
     size_t size;
@@ -81,7 +81,7 @@ static void metrics_put_head(text_sink *sink, const char *name, const char *type
     metrics_put_format(sink, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Whether an outcome belongs to the normal answers of a type, and so is shown as 0 too. */
+/* Whether an outcome is a normal answer of a type, and therefore shown even if its count is 0. */
 static bool metrics_outcome_is_normal(syncguard_event_type type, size_t outcome)
 {
     switch (type) {

@@ -1,13 +1,13 @@
 /*
  * Finding the backend of a URL: built in, registered, or loaded from the folder
- * of this library. The modules of this project are found by a list; any other
- * scheme NAME or NAME+WORD stands for libsyncguard-NAME.so. Whoever can write to the
- * folder can replace this library, too, so its files are trusted alike.
+ * of this library. A list names the modules of this project; any other scheme
+ * NAME or NAME+WORD means libsyncguard-NAME.so. A user who can write to the folder
+ * can replace this library, too, so its files are trusted in the same way.
  *
- * The registry is the second piece of mutable global state of the library:
- * slots that go from empty to filled once, without a lock, so that it is always
- * in order, also in a child forked at any moment. Modules are never unloaded:
- * threads of theirs may be running.
+ * The registry is the second piece of mutable global state of the library: an
+ * array whose entries change from empty to filled once, without a mutex, so that
+ * it is always consistent, even in a child forked at any moment. Modules are
+ * never unloaded: their threads may be running.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@
 #define MAX_MODULES 16
 #define SCHEME_SIZE 24
 
-/* For people who mistyped one. */
+/* Shown to users who mistyped a scheme. */
 #define KNOWN_SCHEMES                                                                              \
     "sqlite:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, "           \
     "postgres://, firestore:// or memory:"
@@ -40,8 +40,7 @@ static _Atomic(const syncguard_module *) registry[MAX_MODULES];
 
 static bool module_has_scheme(const syncguard_module *module, const char *scheme)
 {
-    const char *const *s;
-    for (s = module->schemes; *s != NULL; s++) {
+    for (const char *const *s = module->schemes; *s != NULL; s++) {
         if (strcmp(*s, scheme) == 0)
             return true;
     }
@@ -70,9 +69,8 @@ syncguard_status syncguard_module_register(const syncguard_module *module, syncg
         return module_refuse(err, "the module was built for another version of the library");
     if (module->name == NULL || module->schemes == NULL || module->open == NULL)
         return module_refuse(err, "the module is incomplete");
-    const syncguard_module *there;
     for (int i = 0; i < MAX_MODULES; i++) {
-        there = NULL;
+        const syncguard_module *there = NULL;
         if (atomic_compare_exchange_strong(&registry[i], &there, module) || there == module)
             return SYNCGUARD_OK;
     }
@@ -98,9 +96,9 @@ static syncguard_status module_load_by_scheme(const char *scheme, const syncguar
 }
 #else
 /*
- * The module's file lies beside this library. A library that was itself loaded
- * by a relative name tells nothing: what that name meant depends on a working
- * directory of the past, and the present one must not be searched.
+ * The module's file is beside this library. If the library itself was loaded by a
+ * relative name, its folder is unknown: the name depends on a former working
+ * directory, and the current one must not be searched.
  */
 static bool module_find_file(const char *name, const char *suffix, char *path, size_t size)
 {
@@ -124,8 +122,8 @@ static syncguard_status module_load_file(const char *name, const char *path,
         const char *why = dlerror();
         const char *wanted = why != NULL ? strstr(why, "SYNCGUARD_SYS_") : NULL;
 
-        /* The loader looks for the symbols of its version before we can see its number. Its text
-         * names two files, and there is room for one. */
+        /* The dynamic loader looks for the symbols of the module's version before its ABI number
+         * can be read. The loader's text names two files, and there is room for one. */
         if (wanted != NULL)
             return module_refuse(err, "%s was built for " OTHER_VERSION " (it needs %.*s)", path,
                                  (int)strcspn(wanted, "' ,)"), wanted);
@@ -159,8 +157,8 @@ static syncguard_status module_load_by_name(const char *name, const syncguard_mo
     return module_load_file(name, path, out, err);
 }
 
-/* A scheme has no '/'. Nor may it have a '.': no name of a file that is made of it leaves its
- * folder or ends in another suffix. */
+/* A scheme has no '/', and one with a '.' is refused: a file name that is made from it cannot leave
+ * its folder or end in another suffix. */
 static syncguard_status module_load_by_scheme(const char *scheme, const syncguard_module **out,
                                               syncguard_error *err)
 {

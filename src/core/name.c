@@ -1,5 +1,5 @@
 /*
- * Stored names: every backend and the fence counters derive their names here.
+ * Stored names: those of every backend and of the fence counters are derived here.
  */
 #include <sha2.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 
-/* A name in up to four pieces; lengths are added, nothing is copied until it is known to fit. */
+/* A name in up to four pieces; nothing is copied until the sum of their lengths is known to fit. */
 typedef struct pieces {
     const char *text[4];
     size_t length[4];

@@ -1,8 +1,8 @@
 /*
  * Unicode NFC: decompose, order, compose.
  *
- * utf8proc supplies the properties of single characters and of pairs. The walk
- * over the text is our own for two reasons: utf8proc 2.8.0 composes a Hangul
+ * utf8proc supplies the properties of single characters and of pairs. The loop
+ * over the text is here for two reasons: utf8proc 2.8.0 composes a Hangul
  * syllable with U+11A7, which is no final consonant, so that the character
  * vanishes; and characters newer than the installed utf8proc must be treated as
  * the other implementations of the interface treat them (nfc_newer.h). Hangul is
@@ -29,7 +29,7 @@
 
 /* No character decomposes into more than this. */
 #define MAX_PARTS 18
-/* Texts of up to this many code points are worked on without the heap. */
+/* Texts of up to this many code points need no memory from the heap. */
 #define SMALL 256
 
 typedef struct codes {
@@ -146,9 +146,8 @@ static sg_nfc_result nfc_decompose(codes *list, const char *text, size_t length)
 }
 
 /*
- * Puts each run of marks into the order of their classes, equal ones left as
- * they are. Counting by class keeps thousands of marks in a row linear where
- * insertion would be quadratic.
+ * Sorts a run of marks by their classes; the sort is stable. Counting by class is
+ * linear for thousands of marks in a row, where insertion would be quadratic.
  */
 static bool nfc_order_run(int32_t *at, size_t count)
 {
@@ -169,11 +168,11 @@ static bool nfc_order_run(int32_t *at, size_t count)
 
 static void nfc_order_short_run(int32_t *at, size_t count)
 {
-    size_t j;
     for (size_t i = 1; i < count; i++) {
         int32_t code = at[i];
         int class = nfc_combining_class(code);
-        for (j = i; j > 0 && nfc_combining_class(at[j - 1]) > class; j--)
+        size_t j = i;
+        for (; j > 0 && nfc_combining_class(at[j - 1]) > class; j--)
             at[j] = at[j - 1];
         at[j] = code;
     }
@@ -221,8 +220,8 @@ static int32_t nfc_compose_pair(int32_t first, int32_t second)
     return pair[0];
 }
 
-/* Composes in place: `starter` is the last one kept, `last_class` the class of what was kept after
- * it (-1 if nothing was). */
+/* Composes in place. `starter` is the index of the last starter that was kept, `last_class` the
+ * class of the last character kept after it (-1: none). */
 static void nfc_compose(codes *list)
 {
     int32_t *at = list->at;
@@ -271,15 +270,15 @@ sg_nfc_result sg_nfc_alloc(const char *text, size_t length, char **out, size_t *
     list.capacity = SMALL;
     sg_nfc_result result = nfc_decompose(&list, text, length);
     if (result != SG_NFC_OK)
-        goto out;
+        goto done;
     result = SG_NFC_MEMORY;
     if (!nfc_order_marks(&list))
-        goto out;
+        goto done;
     nfc_compose(&list);
     *out = nfc_encode(&list, out_length);
     if (*out != NULL)
         result = SG_NFC_OK;
-out:
+done:
     if (list.at != list.small)
         syncguard_free(list.at);
     return result;

@@ -1,11 +1,11 @@
 /*
- * See nfc_newer.h. Everything with a combining class or a canonical
- * decomposition that Unicode 14 to 17 added; utf8proc 2.5, the oldest that we
- * accept, knows Unicode 13.
+ * See nfc_newer.h. All characters with a combining class or a canonical
+ * decomposition that Unicode 14 to 17 added; utf8proc 2.5, the oldest supported
+ * version, knows Unicode 13.
  */
 #include "core/nfc_newer.h"
 
-/* In the order of code points, so that a search can halve it. */
+/* Sorted by code point for a binary search. */
 static const struct {
     int32_t first;
     int32_t last;

@@ -1,8 +1,8 @@
 /*
  * Characters that the installed utf8proc may not know yet. All implementations
- * that share a store must normalize alike, whatever the age of the library that
- * each was built with; an entry here counts only where utf8proc calls the
- * character unassigned.
+ * that share a store must normalize in the same way, whatever the age of the
+ * library that each was built with. An entry here counts only if utf8proc calls
+ * the character unassigned.
  */
 #ifndef SG_CORE_NFC_NEWER_H
 #define SG_CORE_NFC_NEWER_H

@@ -1,6 +1,6 @@
 /*
- * The operations of every backend: checks, deadlines, and what the core adds around one operation
- * of the store. The op table below trusts its input.
+ * The operations of every backend: checks, deadlines, and the cleanup that the core adds to one
+ * operation of the store. The op table below trusts its input.
  *
  * Order in every public call: arguments, then fork, then abort, then the store.
  */
@@ -61,7 +61,7 @@ static syncguard_status operation_begin(syncguard_backend *backend, const syncgu
     return status == SYNCGUARD_OK ? syncguard_limits_check(limits, err) : status;
 }
 
-/* After the store: an attempt that failed before the one that was answered leaves no error. */
+/* After the store has answered: clears the error that an earlier, failed attempt left. */
 static syncguard_status error_clear_if_answered(syncguard_status status, syncguard_error *err)
 {
     if (status >= 0)
@@ -88,7 +88,7 @@ void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const 
 
 /* ---- acquire ---- */
 
-/* A grant that cannot be handed out is a failure, and is undone. */
+/* A grant that cannot be handed out is a failure; the caller undoes it. */
 static syncguard_status grant_check(const syncguard_acquire_op *op, syncguard_error *err)
 {
     if (op->fence < 1 || op->fence > SYNCGUARD_FENCE_MAX)
@@ -166,7 +166,7 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
         status = sg_acquire_once(backend, &op, grant->lock_id, err);
     if (status == SYNCGUARD_OK) {
         grant->expires_at_ms = op.expires_at_ms;
-        (void)syncguard_fence_format(op.fence, grant->fence, NULL); /* was found to fit */
+        (void)syncguard_fence_format(op.fence, grant->fence, NULL); /* grant_check has checked it */
     } else {
         memset(grant, 0, sizeof *grant);
     }

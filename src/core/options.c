@@ -1,4 +1,5 @@
-/* Options structs: the size rule, the defaults, and the values that every backend shares; log. */
+/* Options structs: the size rule, the defaults, and the values that every backend shares. Also the
+ * log function. */
 #include "syncguard/sys/options.h"
 
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/url.h"
 
-/* No struct of ours comes near this: a size above it was never set, and is not to be believed. */
+/* No struct of the library comes near this: a larger size was never set, and cannot be trusted. */
 #define LARGEST_STRUCT 65536
 #define FIRST_SIZE SYNCGUARD_SIZE_UP_TO(syncguard_options, on_release_error_context)
 #define MIN_HASH_SECRET 16

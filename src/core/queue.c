@@ -1,9 +1,9 @@
 /*
- * The completion queue: the public calls. What they start is done in queue_requests.c by the
- * threads of queue_threads.c.
+ * The completion queue: the public calls. The threads of queue_threads.c perform the requests that
+ * these calls start (queue_requests.c).
  *
- * In a forked child a queue is memory that another process was using: nothing here looks at more of
- * it than the process id, and close frees what nobody was in the middle of.
+ * In a forked child a queue is memory that another process was using: the calls read only its
+ * process id, and close frees only what no thread of the parent was using.
  */
 #include "syncguard/queue.h"
 
@@ -46,7 +46,7 @@ void syncguard_queue_options_init(syncguard_queue_options *options, size_t size)
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
-/* Everything but the thread and the reference to the backend. */
+/* Creates the queue without its thread and without a reference to the backend. */
 static syncguard_status queue_create(syncguard_backend *backend, int max_threads,
                                      syncguard_queue **out, syncguard_error *err)
 {
@@ -129,7 +129,7 @@ int syncguard_queue_fd(const syncguard_queue *queue)
 
 /* ---- starting ---- */
 
-/* With the mutex held, before it can complete. */
+/* Caller holds the mutex; the request cannot complete yet. */
 static void queue_request_identify(sg_request *request, void *context, syncguard_request *id)
 {
     request->context = context;
@@ -194,7 +194,7 @@ syncguard_status syncguard_lock_acquire_async(syncguard_queue *queue, const char
     return SYNCGUARD_OK;
 }
 
-/* Arguments of a request on a lock. */
+/* Checks the arguments of a request on a lock. */
 static syncguard_status queue_check_lock(const syncguard_queue *queue, const syncguard_lock *lock,
                                          const syncguard_call *call, syncguard_limits *limits,
                                          syncguard_error *err)
@@ -212,8 +212,8 @@ static syncguard_status queue_check_lock(const syncguard_queue *queue, const syn
     return status;
 }
 
-/* The request that goes with a lock; made if the lock was acquired by a blocking call. NULL: the
- * lock is another queue's, is being released, or there is no memory. */
+/* Returns the request that belongs to a lock, and creates it if the lock was acquired by a blocking
+ * call. NULL: the lock belongs to another queue, is being released, or there is no memory. */
 static sg_request *queue_request_of_lock(syncguard_queue *queue, syncguard_lock *lock,
                                          syncguard_error *err)
 {
@@ -389,7 +389,7 @@ bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completi
 
 /* ---- closing ---- */
 
-/* Any request, or NULL. */
+/* Returns any request, or NULL. */
 static sg_request *queue_request_any(const syncguard_queue *queue, size_t *bucket)
 {
     while (*bucket < SG_QUEUE_BUCKETS && queue->by_id[*bucket] == NULL)
@@ -397,7 +397,7 @@ static sg_request *queue_request_any(const syncguard_queue *queue, size_t *bucke
     return *bucket < SG_QUEUE_BUCKETS ? queue->by_id[*bucket] : NULL;
 }
 
-/* Nothing new begins, and what is in flight ends soon. */
+/* No new request begins, and those in flight end soon. */
 static void queue_cancel_all(syncguard_queue *queue)
 {
     queue->closing = true;
@@ -414,7 +414,7 @@ static void queue_cancel_all(syncguard_queue *queue)
         pthread_cond_wait(&queue->changed, &queue->mutex);
 }
 
-/* A lock that stays the caller's: nobody tells of its loss any more. */
+/* For a lock that the caller keeps: its loss is not reported any more. */
 static void queue_detach_lock(sg_request *request, pthread_mutex_t *guard)
 {
     sg_heartbeat *heartbeat = &request->queue->backend->core->heartbeat;
@@ -430,7 +430,7 @@ static void queue_detach_lock(sg_request *request, pthread_mutex_t *guard)
     pthread_mutex_unlock(guard);
 }
 
-/* Nothing is RUNNING, and nobody but disposing threads knows the request any more. */
+/* No request is RUNNING, and only threads that dispose of its lock still know the request. */
 static void queue_request_end(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
@@ -449,7 +449,7 @@ static void queue_request_end(sg_request *request)
         queue_detach_lock(request, &queue->backend->core->heartbeat.mutex);
     } else if (lock != NULL) {
         if (request->kind == SYNCGUARD_COMPLETION_ACQUIRE)
-            lock->keep_until_ns = 0; /* nobody has held it */
+            lock->keep_until_ns = 0; /* the caller never held it */
         sg_lock_give_back(lock);
     }
     sg_queue_lock(queue);
@@ -464,7 +464,7 @@ static void queue_request_end(sg_request *request)
     sg_queue_unlock(queue);
 }
 
-/* In a forked child: what a thread of the parent was in the middle of is left alone. */
+/* In a forked child: requests that a thread of the parent was running are not touched. */
 static void queue_free_child_copies(syncguard_queue *queue)
 {
     for (size_t i = 0; i < SG_QUEUE_BUCKETS; i++) {
@@ -499,7 +499,7 @@ void syncguard_queue_close(syncguard_queue *queue)
     queue_cancel_all(queue);
     sg_queue_unlock(queue);
     size_t bucket = 0;
-    /* Before the threads: a waiter that has left the wait queue is not being woken any more. */
+    /* Before the threads end: a waiter that has left the wait queue is not woken any more. */
     for (;;) {
         sg_queue_lock(queue);
         sg_request *request = queue_request_any(queue, &bucket);

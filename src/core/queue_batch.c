@@ -1,13 +1,13 @@
 /*
  * See queue_batch.h.
  *
- * First tries of acquires, and releases, need nothing but one operation each. On a store that does
- * many of them in one round trip a worker takes all that are READY, so that a few workers keep as
- * many requests in flight as there are. Whatever needs more (a try that arms, the probing of slots,
- * an extend, a release that has to wait for a renewal) is done singly.
+ * First tries of acquires, and releases, need only one operation each. If the store can do many of
+ * them in one round trip, a worker takes all that are READY, so that a few workers can keep all
+ * requests in flight. A request that needs more (a try that arms, the tries of several slots, an
+ * extend, a release that must wait for a renewal) runs singly.
  *
- * One deadline ends the batch, so the requests of a batch have nearly the same. A request that is
- * cancelled meanwhile completes at once; its batch goes on, and a grant is given back.
+ * One deadline ends the batch, so the requests of a batch have nearly the same deadline. A request
+ * that is cancelled meanwhile completes at once; its batch goes on, and a grant is given back.
  */
 #include "queue_batch.h"
 
@@ -18,7 +18,7 @@
 
 /* How much later than its own deadline a request of a batch may end. */
 #define SPREAD_NS (20 * SYNCGUARD_NS_PER_MS)
-/* How far down the ready list requests are looked for. */
+/* How many entries of the ready list are searched for requests. */
 #define LOOK_AT 64
 
 typedef struct entry {
@@ -35,12 +35,12 @@ typedef struct batch {
     size_t taken;
     size_t begun;
     size_t alone;
-    sg_request *requests[SYNCGUARD_MANY_MAX]; /* that were taken; then: those to be done singly */
-    entry entries[SYNCGUARD_MANY_MAX];        /* of those that were begun */
+    sg_request *requests[SYNCGUARD_MANY_MAX]; /* those taken; later: those to run singly */
+    entry entries[SYNCGUARD_MANY_MAX];        /* of the requests that were begun */
     syncguard_many_op items[SYNCGUARD_MANY_MAX];
 } batch;
 
-/* ---- collecting. The mutex is held. ---- */
+/* ---- collecting: callers hold the mutex ---- */
 
 static bool batch_request_is_acquire(const sg_request *request)
 {
@@ -68,7 +68,7 @@ static int64_t batch_request_deadline(const sg_request *request)
     return end < deadline_ns ? end : deadline_ns;
 }
 
-/* Begins with the first that is READY, so that nothing is overtaken for ever. */
+/* Begins with the first READY request, so that no request is overtaken for ever. */
 static void batch_collect(batch *b)
 {
     sg_request *request = b->worker->queue->first_ready;
@@ -99,7 +99,7 @@ static void batch_take(batch *b)
     }
 }
 
-/* ---- doing. The mutex is not held; the requests are RUNNING. ---- */
+/* ---- running: callers do not hold the mutex; the requests are RUNNING ---- */
 
 static bool batch_begin_acquire(const batch *b, entry *e, syncguard_error *err)
 {
@@ -123,7 +123,7 @@ static bool batch_begin_release(batch *b, entry *e)
     return false;
 }
 
-/* A request that did not begin belongs to others, or is gone. */
+/* After this a request that did not begin may belong to another thread, or may be freed. */
 static void batch_begin(batch *b)
 {
     for (size_t i = 0; i < b->taken; i++) {
@@ -134,7 +134,7 @@ static void batch_begin(batch *b)
         item->acquire = acquires ? &e->acquire : NULL;
         item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if ((acquires ? batch_begin_acquire(b, e, &item->error) : batch_begin_release(b, e)) != 0)
+        if (acquires ? batch_begin_acquire(b, e, &item->error) : batch_begin_release(b, e))
             b->begun++;
     }
 }
@@ -156,7 +156,8 @@ static void batch_end(batch *b)
     }
 }
 
-/* The mutex is held, and let go of meanwhile. Closing ends all of them, a cancel only one. */
+/* Caller holds the mutex, which is released meanwhile. Closing the queue ends all requests, a
+ * cancel only one. */
 static void batch_run_singly(const batch *b)
 {
     for (size_t i = 0; i < b->alone; i++) {

@@ -2,14 +2,17 @@
  * See queue_requests.h.
  *
  * Interleavings that matter here:
- *   - wake while a thread is between sg_acquire_next and WAITING: `woken`, and the thread goes on.
- *   - cancel while a try is in flight: the worker's abort object; a grant is given back all the
- * same.
- *   - cancel of one of a batch in flight: it completes at once, and what comes of it is undone.
- *   - cancel between the outcome and the completion being taken: the lock becomes a job of its own.
- *   - the deadline of a request that no worker was free for: the timekeeper completes it.
- *   - loss before the grant was handed out, or inside an extend: kept in `lost` until its turn.
- *   - a lock disposed of by the blocking call: lock_ended cuts every pointer to it.
+ *   - wake while a thread is between sg_acquire_next and WAITING: sets `woken`, and the thread goes
+ *     on.
+ *   - cancel while a try is in flight: triggers the worker's abort object; a grant is given back
+ *     nevertheless.
+ *   - cancel of one request of a batch in flight: it completes at once, and its result is undone.
+ *   - cancel between the outcome and the taking of the completion: giving the lock back becomes a
+ *     job.
+ *   - the deadline of a request for which no worker was free: the timekeeper completes it.
+ *   - loss before the grant was handed out, or during an extend: kept in `lost` until it can be
+ *     reported.
+ *   - a lock that the blocking call disposes of: sg_request_lock_ended clears every pointer to it.
  */
 #include "queue_requests.h"
 
@@ -17,7 +20,7 @@
 #include "lock_state.h"
 #include "operations.h"
 
-/* ---- completing. The mutex is held. ---- */
+/* ---- completing: callers hold the mutex ---- */
 
 static syncguard_error *queue_error_copy(syncguard_status status, const syncguard_error *err)
 {
@@ -27,7 +30,7 @@ static syncguard_error *queue_error_copy(syncguard_status status, const syncguar
     return kept;
 }
 
-/* The job is over. In a queue that is being closed the rest is left to who closes it. */
+/* The job is over. If the queue is being closed, the rest is left to the closing thread. */
 static void queue_request_complete(sg_request *request, syncguard_status status)
 {
     if (!request->told)
@@ -56,7 +59,7 @@ void sg_request_tell_loss(sg_request *granted)
     if (granted->lost == SYNCGUARD_LOST_NO || granted->lost_told || !granted->held ||
         granted->queue->closing)
         return;
-    /* Other losses are found by the clock, perhaps because this extend hangs. */
+    /* The clock shows other losses, perhaps because this extend hangs. */
     if (granted->lost == SYNCGUARD_LOST_ABSENT && queue_extend_is_running(granted))
         return;
     granted->lost_told = true;
@@ -117,7 +120,7 @@ void sg_request_wake(sg_waiting *waiting)
     sg_queue_unlock(queue);
 }
 
-/* The mutex is not held; the request is RUNNING. */
+/* Caller does not hold the mutex, but does afterwards; the request is RUNNING. */
 static void queue_acquire_finish(sg_request *request, syncguard_error *err)
 {
     syncguard_queue *queue = request->queue;
@@ -129,7 +132,7 @@ static void queue_acquire_finish(sg_request *request, syncguard_error *err)
     request->error = error;
     if (request->cancelled && lock != NULL) {
         sg_queue_unlock(queue);
-        lock->keep_until_ns = 0; /* nobody has held it */
+        lock->keep_until_ns = 0; /* the caller never held it */
         sg_lock_give_back(lock);
         sg_queue_lock(queue);
         lock = NULL;
@@ -144,8 +147,8 @@ static void queue_acquire_set_aborted(sg_request *request, syncguard_error *err)
         syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the request was cancelled");
 }
 
-/* Pauses that are longer than this end together at a full second: thousands of waiters that rest
- * then cost one wake-up of the threads a second, not one each. */
+/* Pauses that are longer than this end together at a full second: thousands of resting waiters then
+ * cause one wake-up of the threads per second, not one each. */
 #define LONG_PAUSE_NS (10000 * SYNCGUARD_NS_PER_MS)
 #define FULL_NS (1000 * SYNCGUARD_NS_PER_MS)
 
@@ -157,8 +160,8 @@ static int64_t queue_acquire_timer_ns(const sg_acquire *c, int64_t until_ns)
     return until_ns < c->limits.deadline_ns ? until_ns : c->limits.deadline_ns;
 }
 
-/* After a step that needs to wait, or a worker that this thread is not. True if the request is no
- * longer this thread's. The mutex is held then, and otherwise not. */
+/* After a step that must wait, or that needs a worker while this thread is none. True if the
+ * request no longer belongs to this thread; then the mutex is held, otherwise not. */
 static bool queue_acquire_defer(sg_request *request, sg_acquire_step *step, int64_t *until_ns,
                                 syncguard_error *err)
 {
@@ -188,8 +191,8 @@ static bool queue_acquire_defer(sg_request *request, sg_acquire_step *step, int6
     return true;
 }
 
-/* Takes the steps of an acquire from here on, as far as this thread can: without a worker it does
- * no I/O. The request is RUNNING. The mutex is not held, but is afterwards. */
+/* Takes the next steps of an acquire, as far as this thread can: if worker is NULL it does no I/O.
+ * The request is RUNNING. Caller does not hold the mutex, but does afterwards. */
 static void queue_acquire_take_steps(sg_request *request, const sg_worker *worker,
                                      sg_acquire_step step, int64_t since_ns, int64_t until_ns,
                                      syncguard_error *err)
@@ -210,7 +213,7 @@ static void queue_acquire_take_steps(sg_request *request, const sg_worker *worke
     queue_acquire_finish(request, err);
 }
 
-/* The mutex is held, and let go of meanwhile; the request is RUNNING. */
+/* Caller holds the mutex, which is released meanwhile; the request is RUNNING. */
 static void queue_acquire_run(sg_request *request, const sg_worker *worker)
 {
     sg_acquire *c = &request->acquire;
@@ -242,7 +245,7 @@ void sg_request_tried(sg_request *request, syncguard_error *err)
     queue_acquire_take_steps(request, NULL, step, 0, until_ns, err);
 }
 
-/* The deadline of the whole has passed, or the request was cancelled, in a wait. */
+/* The deadline of the acquire passed, or the request was cancelled, while it was waiting. */
 static void queue_acquire_end_wait(sg_request *request, bool cancelled)
 {
     syncguard_error err;
@@ -286,7 +289,7 @@ void sg_request_released(sg_request *request, syncguard_status status, const syn
     queue_request_complete(request, status);
 }
 
-/* The release, and the end of the handle. */
+/* Releases the lock and frees the handle. */
 static void queue_release_run(const sg_worker *worker, sg_request *request)
 {
     syncguard_queue *queue = request->queue;
@@ -299,7 +302,7 @@ static void queue_release_run(const sg_worker *worker, sg_request *request)
     sg_request_released(request, status, &err);
 }
 
-/* The completion has been told already. */
+/* The request has completed already. */
 static void queue_give_back_lock(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
@@ -313,7 +316,7 @@ static void queue_give_back_lock(sg_request *request)
         sg_queue_free_if_over(request);
 }
 
-/* They complete before the release. Nothing is left for them to extend. */
+/* The extends of a lock complete before its release: there is nothing left to extend. */
 static void queue_extends_end(const sg_request *granted)
 {
     for (sg_request *extend = granted->next_extend; extend != NULL; extend = extend->next_extend) {
@@ -324,8 +327,8 @@ static void queue_extends_end(const sg_request *granted)
     }
 }
 
-/* Completes a release that has not begun, behind the extends that it ends: it goes on in the
- * background. Freeing the handle may have to wait for a renewal, so that is left to a worker. */
+/* Completes a release that has not begun, after the extends that it ends: the background thread
+ * performs it. A worker frees the handle, because that may have to wait for a renewal. */
 static void queue_release_abandon(sg_request *request, syncguard_status status)
 {
     syncguard_queue *queue = request->queue;
@@ -342,7 +345,7 @@ static void queue_release_abandon(sg_request *request, syncguard_status status)
     sg_request_begin_next(request);
 }
 
-/* ---- what threads and callers ask for ---- */
+/* ---- run, expire, cancel ---- */
 
 void sg_request_run(sg_worker *worker, sg_request *request)
 {
@@ -374,7 +377,7 @@ void sg_request_expire(sg_request *request)
     }
 }
 
-/* An outcome that nobody has taken: a grant is given back, a failure is no longer told. */
+/* For an outcome that was not taken: a grant is given back, and a failure is not reported. */
 static void queue_acquire_take_back(sg_request *request)
 {
     request->status = SYNCGUARD_E_ABORTED;
@@ -385,7 +388,7 @@ static void queue_acquire_take_back(sg_request *request)
     sg_request_make_ready(request, SYNCGUARD_NO_DEADLINE);
 }
 
-/* Its batch goes on for the sake of the others. */
+/* The batch of the request goes on, because it has other requests. */
 static void queue_request_tell_cancelled(sg_request *request)
 {
     request->told = true;

@@ -21,7 +21,7 @@ void sg_queue_unlock(syncguard_queue *queue)
     sg_worker *woken = queue->woken;
     queue->woken = NULL;
     pthread_mutex_unlock(&queue->mutex);
-    while (woken != NULL) { /* it stays until the queue is closed; next_woken is ours until then */
+    while (woken != NULL) { /* it lives until the queue is closed; next_woken stays until unpark */
         sg_worker *next = woken->next_woken;
         syncguard_parker_unpark(&woken->parker);
         woken = next;
@@ -123,7 +123,8 @@ static bool queue_timer_reserve(syncguard_queue *queue)
         memcpy(grown, old, queue->timer_count * sizeof(sg_request *));
     queue->timers = grown;
     queue->timer_capacity = capacity;
-    /* After its pointer is gone: a child forked at any moment frees what it finds. */
+    /* Only now, after its pointer is gone: a child forked at any moment frees the timers that it
+     * finds. */
     syncguard_free(old);
     return true;
 }

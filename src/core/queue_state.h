@@ -1,11 +1,11 @@
 /*
- * What a completion queue consists of: requests, the ready list, timers, and completions.
+ * The parts of a completion queue: requests, the ready list, timers, and completions.
  *
- * A request is a job (something is to be done for it) and a completion (something is to be told).
- * Both may be open at once: a release whose deadline passed has been told, and its lock still has
- * to be freed. A request is freed when neither is.
+ * A request has a job (work to do) and a completion (a result to report). Both may be open at once:
+ * a release whose deadline passed has completed, but its lock must still be freed. A request is
+ * freed when neither is open.
  *
- * The request that granted a lock stays with it (lock->request): it tells of the loss, and later
+ * The request that granted a lock stays with it (lock->request): it reports the loss, and later
  * becomes the request of the release, so that starting a release needs no memory.
  *
  * Locking: queue->mutex guards everything here and is the innermost mutex of the core: no wait
@@ -27,8 +27,8 @@ typedef enum sg_job {
     SG_JOB_READY,   /* in the ready list */
     SG_JOB_WAITING, /* an acquire in the wait queue, with a timer */
     SG_JOB_BEHIND,  /* behind an earlier request on its lock */
-    SG_JOB_RUNNING, /* a thread has it */
-    SG_JOB_CLOSING  /* is left to the thread that closes the queue */
+    SG_JOB_RUNNING, /* a thread runs it */
+    SG_JOB_CLOSING  /* left to the thread that closes the queue */
 } sg_job;
 
 /* A thread of a queue: a worker, or the timekeeper. */
@@ -40,7 +40,7 @@ typedef struct sg_worker {
     bool idle;
     pthread_t thread;
     syncguard_parker parker;
-    syncguard_abort *abort_object; /* ends what it does; triggered with the mutex held */
+    syncguard_abort *abort_object; /* ends its request; triggered with the mutex held */
 } sg_worker;
 
 struct sg_request {
@@ -54,9 +54,9 @@ struct sg_request {
     sg_request *next_extend; /* of the same lock; in the lock's request: the first */
     sg_request *granted_by;  /* extend: the lock's request; NULL once the lock is gone */
     void *context;
-    sg_worker *worker; /* RUNNING: whose abort object ends it; or NULL */
+    sg_worker *worker; /* RUNNING: the worker whose abort object ends it; or NULL */
     int64_t timer_ns;
-    int64_t since_ns;    /* acquire: from when the next try counts its time */
+    int64_t since_ns;    /* acquire: the time of the next try counts from here */
     int64_t deadline_ns; /* release and extend */
     syncguard_lock *lock;
     syncguard_error *error; /* NULL: none was kept */
@@ -72,11 +72,11 @@ struct sg_request {
     bool must_try; /* acquire: the next step is known to be a try */
     bool missed;   /* acquire: that try could not begin in time */
     bool woken;    /* acquire: by the wait queue, while RUNNING */
-    bool held;     /* its lock is the caller's */
+    bool held;     /* its lock belongs to the caller */
     bool lost_told;
     bool releasing; /* the release of its lock was started */
     bool give_back; /* the job is to give the lock back */
-    bool shared;    /* RUNNING: with others in a batch, which is not ended for its sake */
+    bool shared;    /* RUNNING: with others in a batch, which its cancel does not end */
     bool told;      /* its completion was listed while it was RUNNING */
     union {
         sg_acquire acquire;
@@ -93,7 +93,7 @@ struct syncguard_queue {
     syncguard_backend *backend;
     pid_t pid;
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* nothing is RUNNING any more; a lock was detached */
+    pthread_cond_t changed; /* no request is RUNNING any more */
     int fds[2];
     bool closing;
     bool stopping;
@@ -115,31 +115,31 @@ struct syncguard_queue {
     int max_workers;
     sg_worker *idle;
     sg_worker *woken; /* to be unparked by unlock */
-    /* Starts a worker if one may be; the mutex is held. */
+    /* Starts a worker if the limit allows it; the caller holds the mutex. */
     void (*start_worker)(syncguard_queue *queue);
 };
 
 void sg_queue_lock(syncguard_queue *queue);
-/* Wakes the threads for which there is work, too. */
+/* Also wakes the threads for which there is work. */
 void sg_queue_unlock(syncguard_queue *queue);
 
-/* The mutex is held by the caller of everything below. */
+/* Callers of everything below hold the mutex. */
 
 /* Adds a request under a new id; false: out of memory. */
 bool sg_queue_add(syncguard_queue *queue, sg_request *request);
-/* Gives it another id. */
+/* Gives the request a new id. */
 void sg_queue_rename(sg_request *request);
 sg_request *sg_queue_find(const syncguard_queue *queue, syncguard_request id);
 /* Frees a request if neither its job nor its completion is open. */
 void sg_queue_free_if_over(sg_request *request);
 
-/* Changes the job. Leaving READY or WAITING takes it out of the list and stops its timer. */
+/* Changes the job: stops the timer, and removes a request that was READY from the list. */
 void sg_request_set_job(sg_request *request, sg_job job);
-/* Job READY, to be begun before timer_ns (SYNCGUARD_NO_DEADLINE: whenever). */
+/* Sets the job READY, to begin before timer_ns (SYNCGUARD_NO_DEADLINE: at any time). */
 void sg_request_make_ready(sg_request *request, int64_t timer_ns);
 void sg_request_set_timer(sg_request *request, int64_t timer_ns);
 
-/* The completion can be taken from now on. */
+/* Lists the completion: it can be taken from now on. */
 void sg_request_list(sg_request *request);
 void sg_request_unlist(sg_request *request);
 

@@ -1,11 +1,11 @@
 /*
  * See queue_threads.h.
  *
- * Workers do what needs the store, one request or one batch at a time. They start when there is
- * work and nobody is idle, and stay until the queue is closed. Each has an abort object from the
- * start, so that what it does can be ended even if the process has no descriptor left. The
- * timekeeper does no I/O: a request completes at its deadline even if a hung store keeps all
- * workers. Only if no worker can be started does it do their work, too.
+ * Workers run the requests that need the store, one request or one batch at a time. A worker is
+ * started when there is work and no worker is idle, and stays until the queue is closed. Each has
+ * an abort object from the start, so that its request can be ended even if the process has no
+ * descriptor left. The timekeeper does no I/O: a request completes at its deadline even if a hung
+ * store blocks all workers. Only if no worker can be started does it do their work, too.
  */
 #include "queue_threads.h"
 
@@ -15,7 +15,7 @@
 #include "syncguard/sys/alloc.h"
 #include "util/thread.h"
 
-/* The mutex is held. */
+/* Caller holds the mutex. */
 static void queue_worker_run_first(sg_worker *worker)
 {
     sg_abort_reset(worker->abort_object); /* it may have ended the request before */
@@ -23,7 +23,7 @@ static void queue_worker_run_first(sg_worker *worker)
         sg_request_run(worker, worker->queue->first_ready);
 }
 
-/* The mutex is held, and let go of to sleep. */
+/* Caller holds the mutex, which is released meanwhile. */
 static void queue_worker_sleep(sg_worker *worker, int64_t until_ns)
 {
     syncguard_limits limits = {until_ns, NULL};
@@ -60,7 +60,7 @@ static void *queue_keeper_run(void *argument)
     sg_queue_lock(queue);
     while (!queue->stopping) {
         sg_request *first = queue->timer_count > 0 ? queue->timers[0] : NULL;
-        queue->keeper_until_ns = 0; /* awake: nobody needs to wake it */
+        queue->keeper_until_ns = 0; /* awake: it need not be woken */
         if (first != NULL && first->timer_ns <= syncguard_clock_ns()) {
             sg_request_expire(first);
         } else if (queue->worker_count == 0 && queue->first_ready != NULL) {

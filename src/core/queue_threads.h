@@ -4,11 +4,11 @@
 
 #include "queue_state.h"
 
-/* Starts the timekeeper. On failure nothing needs undoing. */
+/* Starts the timekeeper. On failure the caller has nothing to undo. */
 syncguard_status sg_queue_threads_start(syncguard_queue *queue, syncguard_error *err);
-/* Ends all threads; nothing is RUNNING. */
+/* Ends all threads; no request may be RUNNING. */
 void sg_queue_threads_stop(syncguard_queue *queue);
-/* In a forked child: frees what they had. Also the end of stop. */
+/* Frees the resources of the threads: in a forked child, and at the end of stop. */
 void sg_queue_threads_free(syncguard_queue *queue);
 
 #endif

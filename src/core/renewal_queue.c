@@ -59,7 +59,8 @@ bool sg_renewal_queue_reserve(sg_renewal_queue *queue, size_t count)
         memcpy(heap, old, queue->count * sizeof(syncguard_lock *));
     queue->heap = heap;
     queue->capacity = capacity;
-    /* After its pointer is gone: a child forked at any moment frees what it finds. */
+    /* Only now, after its pointer is gone: a child forked at any moment frees the heap that it
+     * finds. */
     syncguard_free(old);
     return true;
 }
@@ -100,8 +101,8 @@ int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue)
 
 /* ---- when to renew ---- */
 
-/* A third of the TTL after the lease began, up to a tenth of that earlier so that locks taken
- * together do not stay together. */
+/* A third of the TTL after the lease began, or up to a tenth of that earlier, so that locks that
+ * were acquired together are not always renewed together. */
 static int64_t renewal_time(const syncguard_lock *lock)
 {
     int64_t ttl_ns = syncguard_clock_after(0, atomic_load(&lock->ttl_ms));
@@ -115,8 +116,8 @@ bool sg_renewal_is_last_lease(const syncguard_lock *lock)
     return sg_lock_lease_end(lock) >= atomic_load(&lock->hold_end_ns);
 }
 
-/* A last lease cannot become longer, but the store is still asked whether the lock is there: while
- * more is left than the time in which a loss is noticed anyway. */
+/* A last lease cannot become longer, but renewals still show whether the store has the lock. They
+ * stop when less is left than the time in which a loss is noticed anyway. */
 static void renewal_schedule_at(syncguard_lock *lock, int64_t next_ns)
 {
     int64_t lease_end = sg_lock_lease_end(lock);

@@ -3,11 +3,11 @@
 
 #include "syncguard/sys/wait.h"
 
-/* The end of the year 9999. What is beyond is no time, and could overflow. */
+/* The end of the year 9999. A later time is not valid, and could overflow. */
 #define LATEST_MS INT64_C(253402300799999)
 
-/* Bounds that agree with the earlier ones are combined with them: a slow reply alone would hide a
- * jump. Where they differ a little, the clock drifts, and the new ones count. */
+/* Bounds that agree with the earlier ones are combined with them: the wide bounds of a slow reply
+ * alone would hide a jump. If they differ a little, the clock drifts, and the new ones count. */
 bool sg_server_clock_jumped(sg_server_clock *clock, int64_t sent_ns, int64_t received_ns,
                             int64_t server_ms)
 {

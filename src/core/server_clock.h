@@ -1,9 +1,9 @@
 /*
- * The clock of the server, as replies show it: whether it has jumped, because it was set or because
- * another server answers now.
+ * The clock of the server, as replies show it: detects that it has jumped, because it was set or
+ * because another server answers now.
  *
- * A reply shows the server's time at an unknown moment between sending and receiving, so it bounds
- * by how much that clock is ahead of ours, which nobody can set.
+ * A reply shows the server's time at an unknown moment between sending and receiving. So it gives
+ * bounds for how far that clock is ahead of the local monotonic clock, which cannot be set.
  *
  * Locking: the caller's.
  */
@@ -13,13 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Clocks that are adjusted gradually, and those that replies bound badly, are no jump. */
+/* Larger than the effect of gradual adjustment, and of the imprecise bounds of replies. */
 #define SG_CLOCK_JUMP_MS 500
 
 /* Zero at first. */
 typedef struct sg_server_clock {
     bool known;
-    int64_t least_ms; /* by which it is ahead of ours */
+    int64_t least_ms; /* bounds for how far it is ahead of the local clock */
     int64_t most_ms;
 } sg_server_clock;
 

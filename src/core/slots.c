@@ -1,6 +1,6 @@
 /*
- * See slots.h. Changing the derivation would let old and new versions hold 2 N slots at once: it is
- * fixed for good, and a test compares it.
+ * See slots.h. The derivation is fixed for good, and a test compares it: with another one, old and
+ * new versions together could hold 2 N slots.
  */
 #include "slots.h"
 
@@ -28,7 +28,7 @@ size_t sg_slot_suffix(int slot, char out[SG_SLOT_SUFFIX_SIZE])
     return (size_t)snprintf(out, SG_SLOT_SUFFIX_SIZE, ":slot:%d", slot);
 }
 
-/* The result is in NFC as the name is: no character of the suffix combines with another. */
+/* The result is in NFC because the name is: no character of the suffix combines with another. */
 syncguard_status syncguard_slot_key(const char *name, int slot, char key[SYNCGUARD_KEY_SIZE],
                                     syncguard_error *err)
 {

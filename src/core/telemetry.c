@@ -1,18 +1,19 @@
 /*
  * The telemetry decorator: one more backend, with an inner one.
  *
- * Every slot passes its op struct through untouched, so deadlines, reasons and
- * wake-ups are the inner backend's; what comes back is counted and, if somebody
- * listens, queued as an event. The two share one wait queue, since the store's
- * notifications arrive at the inner backend while the helper waits on the outer,
- * and for the same reason the counters of what is no operation (counters.h).
+ * Every operation passes its op struct through unchanged, so deadlines, reasons and
+ * wake-ups are those of the inner backend. The result is counted and, if there is a
+ * callback, queued as an event. The two backends share one wait queue, since the
+ * store's notifications arrive at the inner backend while the lock helper waits on
+ * the outer one. For the same reason they share the counters for everything that is
+ * not an operation (counters.h).
  *
  * Events: acquire, release, extend (each item of a batch), is_locked and lookup
- * give one each, whoever asked: the caller, the heartbeat or a waiter. Undoing
- * is a release. list, cleanup and examine give none. A lock id takes part in an
- * acquire only when it was granted.
+ * give one each, whether the caller, the heartbeat or a waiter asked for it. An undo
+ * counts as a release. list, cleanup and examine give none. An acquire has a lock id
+ * only if it was granted.
  *
- * No lock here; see metrics.c and event_queue.c.
+ * No mutex here; see metrics.c and event_queue.c.
  */
 #include "core/telemetry.h"
 
@@ -26,7 +27,7 @@
 
 typedef struct telemetry {
     syncguard_backend base;
-    char *labels; /* tell the series of this handle from those of others */
+    char *labels; /* distinguish the series of this handle from those of others */
     syncguard_backend *inner;
     sg_event_queue *queue; /* NULL: counters only */
     sg_metrics metrics;
@@ -37,7 +38,8 @@ static syncguard_backend *tele_inner(syncguard_backend *backend)
     return ((telemetry *)backend)->inner;
 }
 
-/* Completes what the caller knows (type, names, reason) with the outcome, and passes it on. */
+/* Adds the outcome to the fields that the caller has set (type, names, reason), and passes the
+ * observation on. */
 static void tele_report(syncguard_backend *backend, sg_observation *seen, syncguard_status status,
                         int64_t started_ns)
 {
@@ -248,7 +250,7 @@ static syncguard_status tele_undo_many(syncguard_backend *backend, syncguard_und
     return status;
 }
 
-/* What cannot be asked for is no event. */
+/* A key that the store refuses gives no event. */
 static syncguard_status tele_check_key(const syncguard_backend *backend, const char *key,
                                        size_t key_length, syncguard_error *err)
 {
@@ -286,8 +288,8 @@ static bool tele_connection_ended(syncguard_backend *backend)
     return inner->ops->connection_ended(inner);
 }
 
-/* The inner handle is made the child's own as a whole: its wait queue is the shared one. The
- * child counts from zero: what its parent did is the parent's to report. */
+/* The inner handle must be reset first, with the wait queue that both share. The child counts from
+ * zero: the parent reports what it did itself. */
 static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     telemetry *self = (telemetry *)backend;

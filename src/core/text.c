@@ -17,7 +17,7 @@ bool sg_read_int64(const char *text, int64_t *value)
     if (*text == 0)
         return false;
     int64_t sum = 0;
-    /* Summed below zero, where there is room for one more. */
+    /* The sum is negative, because INT64_MIN has no positive counterpart. */
     for (; *text != 0; text++) {
         int digit = *text - '0';
         if (digit < 0 || digit > 9 || sum < (INT64_MIN + digit) / 10)

@@ -2,8 +2,8 @@
  * Reading backend URLs: scheme:[//[user[:password]@]hosts][path][?name=value&...]
  *
  * A URL may hold a password, and a mistyped one may hold it in the wrong place.
- * So messages show nothing of it but the names of options, and those only if
- * they look like names; what was parsed is wiped when it is freed.
+ * So messages show nothing of it except the names of options, and those only if
+ * they look like names. The parsed parts are wiped when they are freed.
  */
 #include "syncguard/sys/url.h"
 
@@ -21,11 +21,11 @@ static syncguard_status url_refuse(syncguard_error *err, const char *what)
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
 }
 
-/* Names the option if that cannot give away part of a misplaced password. */
+/* Names the option if that cannot reveal a part of a misplaced password. */
 static syncguard_status url_refuse_option(syncguard_error *err, const char *name, const char *what)
 {
-    const char *c;
-    for (c = name; *c != 0; c++) {
+    const char *c = name;
+    for (; *c != 0; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_' && *c != '-' && *c != '.')
             break;
     }
@@ -106,7 +106,7 @@ static syncguard_status url_parse_scheme(syncguard_url *url, const char *text, c
     return SYNCGUARD_OK;
 }
 
-/* The last '@' splits: a password with an unescaped '@' must not end up among the hosts. */
+/* Splits at the last '@': a password with an unescaped '@' must not end up among the hosts. */
 static syncguard_status url_parse_authority(syncguard_url *url, const char *from, const char *to,
                                             syncguard_error *err)
 {
@@ -163,7 +163,7 @@ static syncguard_status url_parse_rest(syncguard_url *url, const char *rest, syn
     if (rest[0] == '/' && rest[1] == '/') {
         const char *authority = rest + 2;
         path = authority + strcspn(authority, "/?");
-        /* user:pass/word@host would otherwise make a host of the password's first part. */
+        /* Otherwise the first part of the password in user:pass/word@host would become a host. */
         if (path > authority && memchr(authority, '@', (size_t)(path - authority)) == NULL &&
             strchr(path, '@') != NULL)
             return url_refuse(err,

@@ -24,7 +24,7 @@ typedef struct url_line {
     size_t size;
     size_t used;
     bool comment;
-    bool refused; /* it is too long, or no text */
+    bool refused; /* it is too long, or not text */
 } url_line;
 
 /* Adds one character. True at the end of the line with the URL. */
@@ -44,7 +44,8 @@ static bool url_line_add(url_line *line, char c)
     return line->refused;
 }
 
-/* Reads what is there. True at the end of the line or of the file; *error: errno of a failure. */
+/* Reads the bytes that are available. True at the end of the line or of the file; *error: errno of
+ * a failure. */
 static bool url_line_read(url_line *line, int fd, int *error)
 {
     char chunk[CHUNK_BYTES];
@@ -57,7 +58,8 @@ static bool url_line_read(url_line *line, int fd, int *error)
     return ended || got == 0 || *error != 0;
 }
 
-/* The descriptor; -1 if it cannot be opened, with errno; -2 if it is not what may be read. */
+/* Returns the descriptor; -1 with errno if it cannot be opened; -2 if it is a kind of file that may
+ * not be read. */
 static int url_file_open(const char *path, bool pipes)
 {
     struct stat about;
@@ -74,7 +76,7 @@ static syncguard_status url_file_fill(url_line *line, int fd, const char *path,
 {
     int error = 0;
     do {
-        /* Before its writer has opened a pipe, reading would find its end. */
+        /* Reading a pipe before its writer has opened it would return the end of the file. */
         struct pollfd readable = {fd, POLLIN, 0};
         syncguard_status status = syncguard_limits_check(limits, err);
         if (status == SYNCGUARD_OK)

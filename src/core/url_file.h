@@ -4,7 +4,7 @@
 
 #include "syncguard/default_url.h"
 
-/* As syncguard_url_from_file; without pipes, a pipe is refused at once. */
+/* Like syncguard_url_from_file; if pipes is false, a pipe is refused at once. */
 syncguard_status sg_url_file_read(const char *path, const syncguard_call *call, bool pipes,
                                   char *buffer, size_t size, syncguard_error *err);
 

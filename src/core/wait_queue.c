@@ -1,37 +1,38 @@
 /*
  * The wait queue: see wait_queue.h.
  *
- * The waiters of one key share what they know, so that one release costs this process one try
- * however many wait:
+ * The waiters of one key share what they know, so that one release costs this process one try,
+ * however many waiters there are:
  *   - An event (a release by this handle, or a notification of the store) wakes the first waiter
  *     that is not trying already. If it leaves without an answer, the next one is woken.
- *   - A try by any waiter replaces the polls of the others (tried_since), and only the first waiter
- *     watches for the expiry of the lock in the way.
+ *   - A try by any waiter replaces the polls of the others (sg_wait_queue_tried_since), and only
+ *     the first waiter watches for the expiry of the current lock.
  *
  * No lost wake-up: a waiter joins first and tries afterwards with the watch flag set. Events that
- * arrive while a try is under way are counted; a try that is answered LOCKED compares the count
- * and is repeated if it moved.
+ * arrive while a try is in flight are counted; a try that is answered LOCKED compares the count and
+ * is repeated if it has changed.
  *
- * `armed` means: a try was answered LOCKED after the store had been told to report, and there was
- * no event since. Notifications for a key that is not armed are echoes (of our own grant, of a
- * release that was told locally) and wake nobody. A store that cannot be told to report, and does
- * it all the same (memory), has no echoes.
+ * `armed` means: a try was answered LOCKED after the store had been asked to report the release,
+ * and there was no event since. Notifications for a key that is not armed are echoes (of a grant to
+ * this handle, of a release that was handled locally) and wake no waiter. A store that reports
+ * releases without being asked (memory) has no echoes.
  *
  * Resting: a waiter that does not count its retries need not poll while the store reports releases
  * (armed_ms of its answer). Whenever that ends without a try that could renew it (the time is over,
  * a try failed, a waiter got the lock), the first waiter tries within POLL_MS, for all of them
- * (poll_at_ns). So only the first has to be woken then, and whoever becomes the first is woken. On
- * a store that reports releases the same holds for waiters that poll at a pace of their own: while
- * the reporting is interrupted they would find a release only at their next poll.
+ * (poll_at_ns). So only the first waiter must be woken then, and a waiter that becomes the first is
+ * woken. If the store reports releases, the same applies to waiters that poll at their own pace:
+ * while reporting is interrupted, they would find a release only at their next poll.
  *
- * Slots: who waits for several keys has a waiter in the list of each. An event of one key makes it
- * try that key alone. Whoever is in the middle of another try is chosen only if nobody else is
- * there, so that two releases are answered by two. Whoever gets one key leaves all lists, and an
- * event of another key that it was chosen for passes to the next waiter of that key. The tries for
- * those that rest are limited for each who waits, not for each key: one in POLL_MS.
+ * Slots: an acquire that waits for several keys has a waiter in the list of each. An event of one
+ * key makes it try that key alone. An acquire that is trying another key is chosen only if there is
+ * no other waiter, so that two releases lead to two tries at once. An acquire that gets one key
+ * leaves all lists, and an event of another key that it was chosen for passes to the next waiter of
+ * that key. The tries for resting waiters are limited for each acquire, not for each key: one in
+ * POLL_MS.
  *
  * A waiter in its caller's on_wait is away: it is not chosen, and the next one counts as the first.
- * If all are away, the event is kept (unhandled) for the first that comes back.
+ * If all are away, the event is kept (unhandled) for the first that returns.
  *
  * Locking: everything is guarded by queue->mutex.
  */
@@ -41,11 +42,11 @@
 
 #include "core.h"
 
-/* By when the first waiter tries if nobody can say whether a release would be reported. */
+/* The first waiter tries within this time if it is unknown whether a release would be reported. */
 #define POLL_MS 1000
 /* All keys of a handle together make about 50 tries per second while their waiters rest (a pause is
- * three quarters of this on average), however many they are, as long as each tries every 5 minutes.
- * So often at most do resting waiters wake up, too: only the first of a key has to try in time. */
+ * three quarters of this on average), however many keys there are, as long as each is tried every 5
+ * minutes. Resting waiters do not wake up more often: only the first of a key must try in time. */
 #define REST_EACH_MS 27
 #define LONGEST_REST_MS 300000
 
@@ -58,12 +59,12 @@ struct sg_key_waiters {
     bool armed;
     bool unhandled; /* an event found all waiters away */
     bool resting;   /* some waiter may rest for longer than POLL_MS */
-    bool locked;    /* what the last try that ended found; false: it failed */
+    bool locked;    /* the last try that ended was answered LOCKED; false: it failed */
     int trying;
-    int64_t armed_ms;   /* as the last try was told; 0: unknown whether releases are reported */
+    int64_t armed_ms;   /* from the last answer; 0: unknown whether releases are reported */
     int64_t poll_at_ns; /* when the first waiter tries for those that rest */
     int64_t last_try_ns;
-    int64_t expires_ns; /* when the lock in the way expires, if that is known */
+    int64_t expires_ns; /* when the current lock expires, if that is known */
     size_t key_length;
     char key[];
 };
@@ -97,7 +98,7 @@ void sg_wait_queue_forget(sg_wait_queue *queue)
     (void)sg_wait_queue_init(queue, queue->notified, NULL);
 }
 
-/* ---- the waiters of a key. The caller of all that follows holds the mutex. ---- */
+/* ---- the waiters of a key: callers hold the mutex ---- */
 
 static sg_key_waiters *key_waiters_find(sg_wait_queue *queue, const char *key, size_t length)
 {
@@ -109,13 +110,13 @@ static sg_key_waiters *key_waiters_find(sg_wait_queue *queue, const char *key, s
     return waiters;
 }
 
-/* The end of so many milliseconds from now; -1: unknown. */
+/* The end of ms milliseconds from now; -1: unknown. */
 static int64_t wait_end_ns(int64_t ms)
 {
     return ms < 0 ? SYNCGUARD_NO_DEADLINE : syncguard_clock_after(syncguard_clock_ns(), ms);
 }
 
-/* Whether, and for how long, releases are reported from now on. */
+/* Notes whether, and for how long, releases are reported from now on. */
 static void key_waiters_set_armed_ms(sg_key_waiters *waiters, int64_t armed_ms)
 {
     waiters->armed_ms = armed_ms;
@@ -199,7 +200,7 @@ static void waiter_choose(sg_waiter *waiter)
     waiter_begin_try(waiter);
 }
 
-/* The first waiter of the key that can try; idle: and is not trying another key. */
+/* The first waiter of the key that can try; with idle: whose acquire is not trying another key. */
 static sg_waiter *key_waiters_first_free(const sg_key_waiters *waiters, bool idle)
 {
     sg_waiter *waiter = waiters->first;
@@ -209,7 +210,7 @@ static sg_waiter *key_waiters_first_free(const sg_key_waiters *waiters, bool idl
     return waiter;
 }
 
-/* Chooses a waiter; nobody is trying the key. */
+/* Chooses a waiter and wakes it; no waiter may be trying the key. */
 static void key_waiters_wake_one(sg_key_waiters *waiters)
 {
     sg_waiter *waiter = key_waiters_first_free(waiters, true);
@@ -223,7 +224,7 @@ static void key_waiters_wake_one(sg_key_waiters *waiters)
     waiter->waiting->wake(waiter->waiting);
 }
 
-/* The waiter that watches the time for all. */
+/* The waiter that watches the time for all waiters of the key. */
 static sg_waiter *key_waiters_first_present(const sg_key_waiters *waiters)
 {
     sg_waiter *waiter = waiters->first;
@@ -232,7 +233,7 @@ static sg_waiter *key_waiters_first_present(const sg_key_waiters *waiters)
     return waiter;
 }
 
-/* What the first waiter goes by has changed. */
+/* Makes the first waiter poll again, because its times have changed. */
 static void key_waiters_wake_first(const sg_key_waiters *waiters)
 {
     sg_waiter *first = key_waiters_first_present(waiters);
@@ -240,7 +241,7 @@ static void key_waiters_wake_first(const sg_key_waiters *waiters)
         first->waiting->wake(first->waiting);
 }
 
-/* The index that the search comes to after so many others. */
+/* The index that a search reaches after so many others. */
 static size_t waiting_index_after(const sg_waiting *waiting, size_t others)
 {
     return (waiting->next_index + others) % waiting->count;
@@ -260,7 +261,7 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
         sg_waiter *waiter = &waiting->waiters[waiting->count];
         *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
         waiter_append(waiters, waiter);
-        /* Now that the key is here: a later change finds it. */
+        /* Compared now that the key is in its bucket: a later change finds it. */
         if (atomic_load(&queue->changes) != waiting->changes)
             waiter->missed = true;
         if (waiting->count++ == 0)
@@ -347,7 +348,7 @@ void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t 
         waiters->locked = true;
         waiters->armed = true;
         waiters->expires_ns = wait_end_ns(op->remaining_ms);
-        /* No store reports that a lock expired: without its time nobody may rest. */
+        /* No store reports that a lock expired: if its expiry is unknown, no waiter may rest. */
         int64_t armed_ms = op->remaining_ms < 0 ? 0 : op->armed_ms;
         key_waiters_set_armed_ms(waiters,
                                  wait_shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
@@ -400,7 +401,7 @@ int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
         const sg_key_waiters *waiters = waiting->waiters[i].key_waiters;
         armed_ms = waiters->armed_ms > armed_ms ? waiters->armed_ms : armed_ms;
     }
-    /* Where nothing is reported, who waits for several keys polls them in turn by itself. */
+    /* If the store reports nothing, an acquire that waits for several keys polls them in turn. */
     bool first_polls = armed_ms > 0 && (queue->notified || waiting->count == 1);
     for (size_t i = 0; first_polls && i < waiting->count; i++)
         waiting->waiters[i].key_waiters->resting = true;
@@ -427,12 +428,12 @@ int64_t sg_wait_queue_remaining_ms(sg_wait_queue *queue, const sg_waiting *waiti
 static void waiter_set_away(sg_waiter *waiter, bool away)
 {
     sg_key_waiters *waiters = waiter->key_waiters;
-    if (away && waiter->trying) { /* was chosen a moment ago: another tries in its place */
+    if (away && waiter->trying) { /* it was chosen a moment ago: another tries in its place */
         waiter_end_try(waiter);
         if (waiters->trying == 0)
             key_waiters_wake_one(waiters);
     } else if (away) {
-        key_waiters_wake_first(waiters); /* it may be another now */
+        key_waiters_wake_first(waiters); /* the first may be another waiter now */
     }
 }
 
@@ -445,7 +446,8 @@ void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiting *waiting, bool away
     pthread_mutex_unlock(&queue->mutex);
 }
 
-/* A waiter that an event has chosen; an event that found all away chooses the first that asks. */
+/* Finds a waiter that an event has chosen. An event that found all waiters away chooses the first
+ * that asks. */
 static bool waiting_find_woken(const sg_waiting *waiting, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
@@ -463,9 +465,9 @@ static bool waiting_find_woken(const sg_waiting *waiting, size_t *index)
     return false;
 }
 
-/* A waiter whose key may have been released before it joined. A try by another waiter of the key
- * will tell: if it does not get the lock it arms, if it gets it this process will hear of the
- * release. */
+/* Finds a waiter whose key may have been released before it joined. A try by another waiter of the
+ * key makes its own try unnecessary: if that one does not get the lock it arms, and if it gets it
+ * this process will notice the release. */
 static bool waiting_find_missed(const sg_waiting *waiting, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
@@ -488,7 +490,7 @@ bool sg_wait_queue_chosen(sg_wait_queue *queue, sg_waiting *waiting, size_t *ind
     return chosen;
 }
 
-/* What only the first waiter watches for. True if it has to try now. */
+/* Checks the times that only the first waiter watches. True if it must try now. */
 static bool waiter_first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t now,
                                 int64_t *until_ns)
 {
@@ -579,7 +581,7 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
     pthread_mutex_lock(&queue->mutex);
     sg_key_waiters *waiters = key_waiters_find(queue, key, length);
     if (waiters != NULL) {
-        waiters->events++; /* a try that is under way may bring the former expiry */
+        waiters->events++; /* a try that is in flight may return the former expiry */
         waiters->expires_ns = wait_end_ns(remaining_ms);
         key_waiters_wake_first(waiters);
     }
@@ -588,7 +590,7 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
 
 size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
 {
-    /* Who waits for several keys polls them in turn, as often as who waits for one. */
+    /* An acquire that waits for several keys polls them in turn, as often as for a single key. */
     size_t keys = atomic_load(&backend->core->wait_queue->key_count);
     size_t waiters = atomic_load(&backend->core->wait_queue->waiters);
     return keys < waiters ? keys : waiters;

@@ -1,10 +1,10 @@
 /*
  * The callback form: acquire, work, release.
  *
- * The work may leave by other ways than by returning: a C++ exception, the
- * cancelling of its thread, pthread_exit. All of these unwind the stack, and this file
- * is compiled with -fexceptions so that unwinding releases the lock. longjmp does not
- * unwind: nothing here can see it.
+ * The work may end in other ways than by returning: by a C++ exception, by the
+ * cancellation of its thread, by pthread_exit. All of these unwind the stack, and this
+ * file is compiled with -fexceptions so that unwinding releases the lock. longjmp does
+ * not unwind, so it does not release the lock.
  */
 #include "lock_state.h"
 
