@@ -376,7 +376,7 @@ static void cleanup_removes_only_what_it_saw(void **state)
 }
 
 #define MANY SYNCGUARD_BATCH_MAX
-#define SLOTS 4096 /* of the -wake file */
+#define CELLS 4096 /* of the -wake file */
 
 static void many_renewals_in_one_transaction(void **state)
 {
@@ -412,18 +412,18 @@ static void many_renewals_in_one_transaction(void **state)
     syncguard_close(backend);
 }
 
-/* How many slots of the -wake file differ from before[], which becomes what is there now. */
-static int changed_slots(const test_dir *dir, uint64_t before[SLOTS])
+/* How many cells of the -wake file differ from before[], which becomes what is there now. */
+static int changed_cells(const test_dir *dir, uint64_t before[CELLS])
 {
-    static uint64_t now[SLOTS];
+    static uint64_t now[CELLS];
     char path[600];
     snprintf(path, sizeof path, "%s-wake", dir->file);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    assert_int_equal(fread(now, sizeof now[0], SLOTS, file), SLOTS);
+    assert_int_equal(fread(now, sizeof now[0], CELLS, file), CELLS);
     fclose(file);
     int changed = 0;
-    for (int i = 0; i < SLOTS; i++)
+    for (int i = 0; i < CELLS; i++)
         changed += now[i] != before[i];
     memcpy(before, now, sizeof now);
     return changed;
@@ -432,7 +432,7 @@ static int changed_slots(const test_dir *dir, uint64_t before[SLOTS])
 /* Waiters elsewhere are told of an earlier end; of a renewal nobody is, and it costs no write. */
 static void only_an_earlier_end_is_published(void **state)
 {
-    static uint64_t slots[SLOTS];
+    static uint64_t cells[CELLS];
     const test_dir *dir = *state;
     static const int64_t ttls[] = {30000, 90000, 60000, 60000};
     syncguard_error err;
@@ -440,7 +440,7 @@ static void only_an_earlier_end_is_published(void **state)
     syncguard_grant one = sqlite_data_acquire(backend, "a", 30000),
                     other = sqlite_data_acquire(backend, "b", 30000);
     syncguard_limits limits = sqlite_data_limits();
-    (void)changed_slots(dir, slots);
+    (void)changed_cells(dir, cells);
     usleep(5000);
     for (int i = 0; i < 4; i++) {
         syncguard_extend_op items[2] = {{.lock_id = one.lock_id, .ttl_ms = ttls[i]},
@@ -448,13 +448,13 @@ static void only_an_earlier_end_is_published(void **state)
         bool earlier = i > 0 && ttls[i] < ttls[i - 1];
         assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 2, &limits, &err),
                       &err);
-        assert_int_equal(changed_slots(dir, slots), earlier ? 1 : 0);
+        assert_int_equal(changed_cells(dir, cells), earlier ? 1 : 0);
         usleep(5000);
     }
     for (int i = 0; i < 4; i++) {
         assert_status(SYNCGUARD_OK,
                       syncguard_extend(backend, other.lock_id, ttls[i], NULL, NULL, &err), &err);
-        assert_int_equal(changed_slots(dir, slots), i % 2 == 0 ? 1 : 0);
+        assert_int_equal(changed_cells(dir, cells), i % 2 == 0 ? 1 : 0);
         usleep(5000);
     }
     syncguard_close(backend);

@@ -354,7 +354,7 @@ static void a_release_wakes_another_process(void **state)
     syncguard_close(backend);
 }
 
-/* Many keys at once, so that several share a slot of the wake file. */
+/* Many keys at once, so that several share a cell of the wake file. */
 static void waiters_of_many_keys_are_all_woken(void **state)
 {
     const test_dir *dir = *state;

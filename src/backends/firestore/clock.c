@@ -133,7 +133,7 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
         firestore_clock_claim_due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
-                              "firestore: this machine's clock is off by %lldms (+-%lldms), and "
+                              "this machine's clock is off by %lldms (+-%lldms), and "
                               "it decides which locks have expired",
                               offset_ms, error_ms);
     if (use == SG_FIRESTORE_EXPIRY && info.offset_us > 0)

@@ -67,19 +67,19 @@ static size_t http_handle_on_header(char *data, size_t size, size_t count, void 
     return length;
 }
 
-/* A slot may be stale: libcurl does not report that it gives up a connection half made. */
+/* An entry may be stale: libcurl does not report that it gives up a connection half made. */
 static void http_handle_note_socket(sg_firestore_handle *handle, int fd)
 {
-    sg_firestore_socket *slot = NULL;
+    sg_firestore_socket *entry = NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
-        if (handle->sockets[i].fd == fd || (slot == NULL && handle->sockets[i].fd < 0))
-            slot = &handle->sockets[i];
+        if (handle->sockets[i].fd == fd || (entry == NULL && handle->sockets[i].fd < 0))
+            entry = &handle->sockets[i];
         if (handle->sockets[i].fd == fd)
             break;
     }
-    if (slot != NULL) {
-        slot->fd = fd;
-        slot->identity = syncguard_fd_identify(fd);
+    if (entry != NULL) {
+        entry->fd = fd;
+        entry->identity = syncguard_fd_identify(fd);
     }
 }
 

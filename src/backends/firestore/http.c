@@ -229,7 +229,7 @@ static syncguard_status http_transfer_perform(sg_firestore_handle *handle,
     syncguard_status status;
     if (curl_multi_add_handle(handle->multi, handle->easy) != CURLM_OK) {
         status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused a request");
-        goto out;
+        goto done;
     }
     handle->limits = limits;
     status = http_transfer_loop(handle, limits, &result, err);
@@ -245,7 +245,7 @@ static syncguard_status http_transfer_perform(sg_firestore_handle *handle,
     if (status == SYNCGUARD_OK && result != CURLE_OK)
         status = handle->cut_off ? syncguard_limits_check(limits, err)
                                  : http_map_curl_code(handle, result, reply, err);
-out:
+done:
     /* An abandoned transfer is only removed, not driven: its header list is not read again. */
     if (!*resolving) {
         (void)curl_easy_setopt(handle->easy, CURLOPT_HTTPHEADER, NULL);

@@ -355,7 +355,7 @@ static syncguard_status firestore_change_by_query(change *c, sg_firestore_answer
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(&c->ctx, c->lock_id, &found);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     if (found.unreadable) {
         status = sg_firestore_fail_unreadable(&found.live, c->ctx.err);
     } else if (found.live_count != 1) {
@@ -371,7 +371,7 @@ static syncguard_status firestore_change_by_query(change *c, sg_firestore_answer
     }
     if (status >= SYNCGUARD_OK)
         firestore_duplicates_delete(&c->ctx, &found);
-out:
+done:
     json_decref(found.dead);
     return status;
 }

@@ -91,7 +91,7 @@ syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const 
     }
     if (found->count > 1)
         syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_WARN,
-                              "firestore: %zu lock documents name the same lock id, %zu of them "
+                              "%zu lock documents name the same lock id, %zu of them "
                               "live",
                               found->count, found->live_count);
     sg_firestore_answer_free(&answer);

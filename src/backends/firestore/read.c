@@ -115,8 +115,7 @@ static syncguard_status firestore_list_locks(syncguard_backend *backend, bool ex
         return syncguard_fail_memory(err);
     if (l.unreadable > 0)
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
-                              "firestore: %zu stored records cannot be read and are not listed",
-                              l.unreadable);
+                              "%zu stored records cannot be read and are not listed", l.unreadable);
     return status;
 }
 

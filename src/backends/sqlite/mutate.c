@@ -265,10 +265,10 @@ syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, siz
 
 /* ---- extend ---- */
 
-syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *slot,
+syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *cell,
                                       syncguard_error *err)
 {
-    *slot = SG_SQLITE_NO_SLOT;
+    *cell = SG_SQLITE_NO_CELL;
     sg_sqlite_record record;
     syncguard_status status = sg_sqlite_record_find(sqlite, SG_SQLITE_READ_ID, op->lock_id,
                                                     SYNCGUARD_LOCK_ID_CHARS, &record, err);
@@ -284,7 +284,7 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
     if (status != SYNCGUARD_OK)
         return status;
     if (op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS < record.remaining_ms)
-        *slot = sg_sqlite_notify_slot(record.stored.key, record.key_length);
+        *cell = sg_sqlite_notify_cell(record.stored.key, record.key_length);
     int64_t now_ms = sg_sqlite_boot_ms(&sqlite->boot, record.read_ns);
     sqlite3_bind_text(statement, 1, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 2, op->expires_at_ms);
@@ -297,14 +297,14 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
 static syncguard_status sqlite_extend_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
                                               syncguard_error *err)
 {
-    int slot = SG_SQLITE_NO_SLOT;
+    int cell = SG_SQLITE_NO_CELL;
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, immediate, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_extend_row(sqlite, argument, &slot, err);
+        status = sg_sqlite_extend_row(sqlite, argument, &cell, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
-    if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)
-        sg_sqlite_notify_publish_slot(&sqlite->notify, slot);
+    if (status == SYNCGUARD_OK && cell != SG_SQLITE_NO_CELL)
+        sg_sqlite_notify_publish_cell(&sqlite->notify, cell);
     return status;
 }
 

@@ -21,8 +21,8 @@
 
 typedef struct sg_sqlite_watched {
     struct sg_sqlite_watched *next;
-    uint64_t seen; /* the last value of the slot */
-    uint32_t slot;
+    uint64_t seen; /* the last value of the cell */
+    uint32_t cell;
     uint16_t length;
     bool changed; /* to be reported */
     char key[];
@@ -44,10 +44,10 @@ syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backe
 }
 
 /* The same in every process and version: it is part of the file format. */
-int sg_sqlite_notify_slot(const char *key, size_t length)
+int sg_sqlite_notify_cell(const char *key, size_t length)
 {
     uint64_t hash = syncguard_fnv1a(key, length);
-    return (int)((hash ^ hash >> 32) % SG_SQLITE_SLOTS);
+    return (int)((hash ^ hash >> 32) % SG_SQLITE_CELLS);
 }
 
 /* Differs between handles. */
@@ -74,11 +74,11 @@ static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
     return fd;
 }
 
-/* Allocates the slots: a release must always be able to write its own. */
-static int sqlite_notify_allocate_slots(int fd)
+/* Allocates the cells: a release must always be able to write its own. */
+static int sqlite_notify_allocate_cells(int fd)
 {
 #ifdef __linux__
-    if (fallocate(fd, 0, 0, SG_SQLITE_SLOTS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
+    if (fallocate(fd, 0, 0, SG_SQLITE_CELLS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
         return errno;
 #else
     (void)fd;
@@ -108,7 +108,7 @@ static syncguard_status sqlite_notify_open_file(const sg_sqlite_notify *notify, 
         return status;
     }
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
-    int error = status == SYNCGUARD_OK ? sqlite_notify_allocate_slots(fd) : 0;
+    int error = status == SYNCGUARD_OK ? sqlite_notify_allocate_cells(fd) : 0;
     if (error != 0)
         status = sg_sqlite_fail_errno(err, error, path, "there is no room for it");
     if (status != SYNCGUARD_OK)
@@ -118,8 +118,8 @@ static syncguard_status sqlite_notify_open_file(const sg_sqlite_notify *notify, 
     return status;
 }
 
-/* Slots beyond the end of the file read as 0. */
-static bool sqlite_notify_read_slots(int fd, size_t first, size_t count, uint64_t *out)
+/* Cells beyond the end of the file read as 0. */
+static bool sqlite_notify_read_cells(int fd, size_t first, size_t count, uint64_t *out)
 {
     memset(out, 0, count * sizeof *out);
     return pread(fd, out, count * sizeof *out, (off_t)(first * sizeof *out)) >= 0;
@@ -129,14 +129,14 @@ static bool sqlite_notify_read_slots(int fd, size_t first, size_t count, uint64_
 
 #ifdef __linux__
 
-/* Marks the keys whose slots differ from what was seen. Caller holds the mutex. */
+/* Marks the keys whose cells differ from what was seen. Caller holds the mutex. */
 static void sqlite_watched_mark_changed(sg_sqlite_notify *notify,
-                                        const uint64_t values[SG_SQLITE_SLOTS])
+                                        const uint64_t values[SG_SQLITE_CELLS])
 {
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next) {
-            key->changed = key->changed || key->seen != values[key->slot];
-            key->seen = values[key->slot];
+            key->changed = key->changed || key->seen != values[key->cell];
+            key->seen = values[key->cell];
         }
     }
 }
@@ -200,7 +200,7 @@ static void *sqlite_notify_run(void *argument)
 {
     sg_sqlite_notify *notify = argument;
     syncguard_limits forever = {SYNCGUARD_NO_DEADLINE, NULL};
-    uint64_t values[SG_SQLITE_SLOTS];
+    uint64_t values[SG_SQLITE_CELLS];
     for (;;) {
         struct pollfd fds[2] = {{notify->inotify_fd, POLLIN, 0}, {notify->stop.fds[0], POLLIN, 0}};
         syncguard_status status = syncguard_wait_fds(fds, 2, &forever, NULL);
@@ -211,7 +211,7 @@ static void *sqlite_notify_run(void *argument)
         bool files_changed = !failed && sqlite_notify_read_events(notify->inotify_fd);
         pthread_mutex_lock(&notify->mutex);
         notify->failed = notify->failed || failed;
-        if (sqlite_notify_read_slots(notify->fd, 0, SG_SQLITE_SLOTS, values))
+        if (sqlite_notify_read_cells(notify->fd, 0, SG_SQLITE_CELLS, values))
             sqlite_watched_mark_changed(notify, values);
         pthread_mutex_unlock(&notify->mutex);
         sqlite_watched_report_changed(notify);
@@ -282,7 +282,7 @@ static void sqlite_notify_replace_file(sg_sqlite_notify *notify, int fd)
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next)
             notify->failed =
-                !sqlite_notify_read_slots(fd, key->slot, 1, &key->seen) || notify->failed;
+                !sqlite_notify_read_cells(fd, key->cell, 1, &key->seen) || notify->failed;
     }
 }
 
@@ -312,30 +312,30 @@ bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
 
 /* ---- watching ---- */
 
-static sg_sqlite_watched **sqlite_watched_find(sg_sqlite_notify *notify, size_t slot,
+static sg_sqlite_watched **sqlite_watched_find(sg_sqlite_notify *notify, size_t cell,
                                                const char *key, size_t length)
 {
-    sg_sqlite_watched **link = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
+    sg_sqlite_watched **link = &notify->watched[cell % SG_SQLITE_WATCH_BUCKETS];
     while (*link != NULL && ((*link)->length != length || memcmp((*link)->key, key, length) != 0))
         link = &(*link)->next;
     return link;
 }
 
 /* Caller holds the mutex. */
-static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t slot, const char *key,
+static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t cell, const char *key,
                                size_t length)
 {
-    sg_sqlite_watched **bucket = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
+    sg_sqlite_watched **bucket = &notify->watched[cell % SG_SQLITE_WATCH_BUCKETS];
     uint64_t seen;
     if (notify->fd < 0 || !sqlite_notify_start(notify) ||
-        !sqlite_notify_read_slots(notify->fd, slot, 1, &seen))
+        !sqlite_notify_read_cells(notify->fd, cell, 1, &seen))
         return false;
     sg_sqlite_watched *watched = syncguard_calloc(1, offsetof(sg_sqlite_watched, key) + length);
     if (watched == NULL)
         return false;
     memcpy(watched->key, key, length);
     watched->length = (uint16_t)length;
-    watched->slot = (uint32_t)slot;
+    watched->cell = (uint32_t)cell;
     watched->seen = seen;
     watched->next = *bucket;
     *bucket = watched;
@@ -344,11 +344,11 @@ static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t slot, const char
 
 bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t length, bool *added)
 {
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
     pthread_mutex_lock(&notify->mutex);
     /* Watched already: any release since is or will be reported, so this attempt counts. */
-    bool before = *sqlite_watched_find(notify, slot, key, length) != NULL;
-    *added = !before && sqlite_watched_add(notify, slot, key, length);
+    bool before = *sqlite_watched_find(notify, cell, key, length) != NULL;
+    *added = !before && sqlite_watched_add(notify, cell, key, length);
     bool armed = (before || *added) && !notify->failed;
     pthread_mutex_unlock(&notify->mutex);
     return armed;
@@ -357,8 +357,8 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length)
 {
     pthread_mutex_lock(&notify->mutex);
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
-    sg_sqlite_watched **link = sqlite_watched_find(notify, slot, key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
+    sg_sqlite_watched **link = sqlite_watched_find(notify, cell, key, length);
     sg_sqlite_watched *watched = *link;
     if (watched != NULL)
         *link = watched->next;
@@ -368,34 +368,34 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 
 /* ---- publishing ---- */
 
-/* Writes a new value to the slot and returns it; 0: it failed. Caller holds the mutex. */
-static uint64_t sqlite_notify_write_slot(sg_sqlite_notify *notify, size_t slot)
+/* Writes a new value to the cell and returns it; 0: it failed. Caller holds the mutex. */
+static uint64_t sqlite_notify_write_cell(sg_sqlite_notify *notify, size_t cell)
 {
     uint64_t value = notify->next_value++;
-    ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value));
+    ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(cell * sizeof value));
     return written == (ssize_t)sizeof value ? value : 0;
 }
 
 /*
  * The core tells our own waiters of the key, so for them our own value counts as seen. But it may
- * overwrite a value by which another process released another key of the slot: waiters of that one
+ * overwrite a value by which another process released another key of the cell: waiters of that one
  * are told of our value like of any other.
  */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
 {
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
     pthread_mutex_lock(&notify->mutex);
-    sg_sqlite_watched *watched = *sqlite_watched_find(notify, slot, key, length);
-    uint64_t value = sqlite_notify_write_slot(notify, slot);
+    sg_sqlite_watched *watched = *sqlite_watched_find(notify, cell, key, length);
+    uint64_t value = sqlite_notify_write_cell(notify, cell);
     if (value != 0 && watched != NULL)
         watched->seen = value;
     pthread_mutex_unlock(&notify->mutex);
 }
 
-void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot)
+void sg_sqlite_notify_publish_cell(sg_sqlite_notify *notify, int cell)
 {
     pthread_mutex_lock(&notify->mutex);
-    (void)sqlite_notify_write_slot(notify, (size_t)slot);
+    (void)sqlite_notify_write_cell(notify, (size_t)cell);
     pthread_mutex_unlock(&notify->mutex);
 }
 

@@ -1,11 +1,11 @@
 /*
- * Notifications between processes: the -wake file, 4096 slots of eight bytes beside the database.
+ * Notifications between processes: the -wake file, 4096 cells of eight bytes beside the database.
  *
  * A release, or an extend that lets a lock end earlier, writes a value that was never written
- * before into the slot of its key. A handle with waiters has one thread that the kernel tells of
- * writes (inotify); it reads the slots and reports the watched keys whose slot changed. The value
- * of a slot is read before the attempt that decides whether to wait, and a release is committed
- * before its slot is written: so no release is missed, and a spurious report only costs an attempt.
+ * before into the cell of its key. A handle with waiters has one thread that the kernel tells of
+ * writes (inotify); it reads the cells and reports the watched keys whose cell changed. The value
+ * of a cell is read before the attempt that decides whether to wait, and a release is committed
+ * before its cell is written: so no release is missed, and a spurious report only costs an attempt.
  *
  * The file holds no state that matters. It is read and written, never mapped: access to a truncated
  * mapping raises a signal. Waiters rely on it, so every handle opens it, with its space allocated,
@@ -21,8 +21,8 @@
 #include "database_file.h"
 #include "syncguard/sys/backend.h"
 
-#define SG_SQLITE_SLOTS 4096
-#define SG_SQLITE_NO_SLOT (-1)
+#define SG_SQLITE_CELLS 4096
+#define SG_SQLITE_NO_CELL (-1)
 #define SG_SQLITE_WATCH_BUCKETS 512
 
 struct sg_sqlite_watched;
@@ -41,7 +41,7 @@ typedef struct sg_sqlite_notify {
     syncguard_parker stop;
     pthread_t thread;
     uint64_t next_value;
-    struct sg_sqlite_watched *watched[SG_SQLITE_WATCH_BUCKETS]; /* by slot */
+    struct sg_sqlite_watched *watched[SG_SQLITE_WATCH_BUCKETS]; /* by cell */
 } sg_sqlite_notify;
 
 /* database must stay valid. *notify comes zeroed. */
@@ -61,9 +61,9 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length);
 /* Tells other processes that key was released. */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length);
-/* The slot of key. */
-int sg_sqlite_notify_slot(const char *key, size_t length);
-/* Tells all processes, also this one, that a key of the slot will be free earlier. */
-void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot);
+/* The cell of key. */
+int sg_sqlite_notify_cell(const char *key, size_t length);
+/* Tells all processes, also this one, that a key of the cell will be free earlier. */
+void sg_sqlite_notify_publish_cell(sg_sqlite_notify *notify, int cell);
 
 #endif

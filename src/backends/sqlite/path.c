@@ -291,6 +291,6 @@ syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
     int length = snprintf(out, SG_SQLITE_PATH_SIZE, "%s%s", whole, name);
     if (length > SG_SQLITE_MAX_PATH_BYTES)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
+                              "the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
     return SYNCGUARD_OK;
 }
