@@ -1,4 +1,4 @@
-/* See names.h: the checks of what names are made from, and the names. */
+/* See names.h. Checks the parts of names, and makes the names. */
 #include "names.h"
 
 #include <stdio.h>

@@ -22,7 +22,7 @@ typedef struct sg_firestore_answer {
 } sg_firestore_answer;
 
 /* Sends body (taken over; NULL: out of memory). OK: answer->json is an array for reads, else an
- * object. The caller ends with sg_firestore_answer_free in every case. */
+ * object. The caller must call sg_firestore_answer_free in every case. */
 syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore_method method,
                                    json_t *body, sg_firestore_answer *answer);
 /* One commit of these writes (an array, taken over; NULL: out of memory); likewise. */
