@@ -1,12 +1,11 @@
 /*
  * Acquire, release, undo, extend, cleanup.
  *
- * Every decision is made in one transaction that first reads, then reads the
- * clock, then writes; SQLite lets the write through only if nothing was
- * committed since the read.
+ * Every decision is made in one transaction that first reads the record, then reads the clock, then
+ * writes. SQLite allows the write only if nothing was committed since the read.
  *
- * Only grants are synced. A release or an extend need not be: a crash of the
- * machine ends the holder as well, and after it the locks of the old boot are dead.
+ * Only grants are synced. A release or an extend need not be: a crash of the machine ends the
+ * holder as well, and after it the locks of the old boot are dead.
  */
 #include "mutate.h"
 
@@ -16,7 +15,7 @@
 #include "request.h"
 #include "syncguard/sqlite.h"
 
-/* How long an acquire whose grant is not durable tries to take it back itself. */
+/* How long an acquire whose grant is not durable tries to take the grant back. */
 #define TAKE_BACK_NS (100 * SYNCGUARD_NS_PER_MS)
 
 /* ---- acquire ---- */
@@ -28,7 +27,7 @@ typedef struct acquire_context {
     unsigned sync_failures; /* when the attempt began */
 } acquire_context;
 
-/* 0 if there is none yet. */
+/* *current is 0 if there is no counter yet. */
 static syncguard_status sqlite_counter_read(sg_sqlite *sqlite, const acquire_context *context,
                                             int64_t *current, syncguard_error *err)
 {
@@ -85,7 +84,8 @@ static syncguard_status sqlite_lock_write(sg_sqlite *sqlite, const syncguard_acq
     return sg_sqlite_finish(&sqlite->connection, statement, err);
 }
 
-/* A commit that failed is rolled back; the outcome is unknown only if the file cannot be read. */
+/* A commit that failed is rolled back. The outcome is unknown only if the file cannot be read
+ * then. */
 static syncguard_status sqlite_grant_commit(sg_sqlite *sqlite, syncguard_acquire_op *op,
                                             syncguard_error *err)
 {
@@ -128,7 +128,7 @@ static syncguard_status sqlite_lock_grant(sg_sqlite *sqlite, acquire_context *co
     return status;
 }
 
-/* The same request again: its grant is what the record says. */
+/* The same request was granted before: the record has its grant. */
 static syncguard_status sqlite_grant_from_record(const sg_sqlite *sqlite, syncguard_acquire_op *op,
                                                  const sg_sqlite_record *record,
                                                  syncguard_error *err)
@@ -177,8 +177,8 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
     if (status != SYNCGUARD_OK)
         return status;
     status = sg_sqlite_request(sqlite, &op->limits, sqlite_acquire_attempt, &context, err);
-    /* Watching needs a thread, so only an attempt that finds the key held watches it, and decides
-     * again. */
+    /* Watching needs a thread, so only an acquire that finds the key held watches it, and then
+     * tries once more. */
     if (status == SYNCGUARD_LOCKED && op->watch) {
         bool added = false;
         bool watched = sg_sqlite_notify_watch(&sqlite->notify, op->key, op->key_length, &added);
@@ -246,7 +246,7 @@ syncguard_status sg_sqlite_release(syncguard_backend *backend, syncguard_release
     return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_release_attempt, op, err);
 }
 
-/* No request is in flight in a store that answers at once: a grant that is not there now never
+/* A store that answers at once has no request in flight, so a grant that is not there now never
  * comes. */
 syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, size_t key_length,
                                 const char *lock_id, int64_t until_ns,

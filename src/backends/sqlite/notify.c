@@ -1,8 +1,8 @@
 /*
  * See notify.h.
  *
- * Locking: the mutex guards everything. The core is never called with it held,
- * because the core calls unwatch with its wait queue locked.
+ * Locking: the mutex guards everything. The core is never called while it is held, because the core
+ * calls unwatch with its wait queue locked.
  */
 #include "notify.h"
 
@@ -43,14 +43,14 @@ syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backe
     return SYNCGUARD_OK;
 }
 
-/* The same in every process and version: it is part of the file format. */
+/* The same in every process and every version, because it is part of the file format. */
 int sg_sqlite_notify_cell(const char *key, size_t length)
 {
     uint64_t hash = syncguard_fnv1a(key, length);
     return (int)((hash ^ hash >> 32) % SG_SQLITE_CELLS);
 }
 
-/* Differs between handles. */
+/* Every handle starts with another value. */
 static uint64_t sqlite_notify_first_value(void)
 {
     uint64_t value = 0;
@@ -61,7 +61,8 @@ static uint64_t sqlite_notify_first_value(void)
 
 /* ---- the file ---- */
 
-/* Creates it with the mode and, if we may, the group of the database: all its users need access. */
+/* Creates the file with the mode and, if permitted, the group of the database, because all its
+ * users need access. */
 static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
 {
     struct stat about;
@@ -69,12 +70,12 @@ static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
     if (fd < 0 || stat(notify->database, &about) != 0)
         return fd;
     if (about.st_gid != getegid() && fchown(fd, (uid_t)-1, about.st_gid) != 0)
-        return fd; /* private until a user with the right group creates it */
+        return fd; /* stays private until a user of the group creates it */
     (void)fchmod(fd, about.st_mode & 0777);
     return fd;
 }
 
-/* Allocates the cells: a release must always be able to write its own. */
+/* Allocates the cells, because a release must always be able to write its own. */
 static int sqlite_notify_allocate_cells(int fd)
 {
 #ifdef __linux__
@@ -129,7 +130,7 @@ static bool sqlite_notify_read_cells(int fd, size_t first, size_t count, uint64_
 
 #ifdef __linux__
 
-/* Marks the keys whose cells differ from what was seen. Caller holds the mutex. */
+/* Marks the keys whose cells differ from what was seen. The caller holds the mutex. */
 static void sqlite_watched_mark_changed(sg_sqlite_notify *notify,
                                         const uint64_t values[SG_SQLITE_CELLS])
 {
@@ -141,7 +142,7 @@ static void sqlite_watched_mark_changed(sg_sqlite_notify *notify,
     }
 }
 
-/* Takes one marked key from the buckets from *bucket on. */
+/* Takes one marked key, beginning with *bucket. */
 static bool sqlite_watched_take_changed(sg_sqlite_notify *notify, size_t *bucket,
                                         char key[SYNCGUARD_KEY_SIZE], size_t *length)
 {
@@ -176,7 +177,7 @@ static void sqlite_watched_report_changed(sg_sqlite_notify *notify)
 /* A file was removed, renamed, or got another owner. */
 #define FILE_EVENTS (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
 
-/* True if a file may no longer be the one at its path. */
+/* Returns true if a file may no longer be the one at its path. */
 static bool sqlite_notify_read_events(int fd)
 {
     union {
@@ -206,7 +207,7 @@ static void *sqlite_notify_run(void *argument)
         syncguard_status status = syncguard_wait_fds(fds, 2, &forever, NULL);
         if (status == SYNCGUARD_OK && fds[1].revents == POLLIN)
             return NULL;
-        /* Something else than POLLIN: the program has closed the descriptor. */
+        /* Anything but POLLIN means that the program has closed the descriptor. */
         bool failed = status != SYNCGUARD_OK || fds[0].revents != POLLIN;
         bool files_changed = !failed && sqlite_notify_read_events(notify->inotify_fd);
         pthread_mutex_lock(&notify->mutex);
@@ -225,14 +226,14 @@ static void *sqlite_notify_run(void *argument)
     }
 }
 
-/* Watches of earlier files stay; what happens to those costs a needless attempt. */
+/* Watches of earlier files stay; an event of those only costs a needless attempt. */
 static bool sqlite_notify_watch_files(const sg_sqlite_notify *notify)
 {
     return inotify_add_watch(notify->inotify_fd, notify->path, IN_MODIFY | FILE_EVENTS) >= 0 &&
            inotify_add_watch(notify->inotify_fd, notify->database, FILE_EVENTS) >= 0;
 }
 
-/* Starts the thread with the first waiter. Caller holds the mutex. */
+/* Starts the thread with the first waiter. The caller holds the mutex. */
 static bool sqlite_notify_start(sg_sqlite_notify *notify)
 {
     if (notify->started)
@@ -277,7 +278,7 @@ static void sqlite_notify_replace_file(sg_sqlite_notify *notify, int fd)
     notify->fd = fd;
     if (!notify->started || notify->failed)
         return;
-    /* Watched before it is read: a write in between is both seen and reported. */
+    /* The file is watched before it is read, so a write in between is both seen and reported. */
     notify->failed = !sqlite_notify_watch_files(notify);
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next)
@@ -297,7 +298,7 @@ syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error
         notify->next_value = sqlite_notify_first_value();
     sqlite_notify_replace_file(notify, fd);
     pthread_mutex_unlock(&notify->mutex);
-    /* What was written to the old file after its replacement is unknown. */
+    /* A release that was written to the old file after its replacement is unknown. */
     syncguard_backend_notifications_lost(notify->backend);
     return SYNCGUARD_OK;
 }
@@ -346,7 +347,8 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 {
     size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
     pthread_mutex_lock(&notify->mutex);
-    /* Watched already: any release since is or will be reported, so this attempt counts. */
+    /* If the key was watched already, every release since is or will be reported, so this attempt
+     * counts. */
     bool before = *sqlite_watched_find(notify, cell, key, length) != NULL;
     *added = !before && sqlite_watched_add(notify, cell, key, length);
     bool armed = (before || *added) && !notify->failed;
@@ -368,7 +370,8 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 
 /* ---- publishing ---- */
 
-/* Writes a new value to the cell and returns it; 0: it failed. Caller holds the mutex. */
+/* Writes a new value to the cell and returns it; 0: the write failed. The caller holds the
+ * mutex. */
 static uint64_t sqlite_notify_write_cell(sg_sqlite_notify *notify, size_t cell)
 {
     uint64_t value = notify->next_value++;
@@ -377,9 +380,9 @@ static uint64_t sqlite_notify_write_cell(sg_sqlite_notify *notify, size_t cell)
 }
 
 /*
- * The core tells our own waiters of the key, so for them our own value counts as seen. But it may
- * overwrite a value by which another process released another key of the cell: waiters of that one
- * are told of our value like of any other.
+ * The core notifies our own waiters of the key, so for them our own value counts as seen. But the
+ * value may overwrite one by which another process released another key of the cell. The waiters of
+ * that key are therefore notified of our value as of any other.
  */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
 {

@@ -9,7 +9,8 @@ typedef struct batch {
     size_t count;
 } batch;
 
-/* A record that cannot be read fails its own item only, which is then tried singly. */
+/* Whether the failure concerns its own item only: a record that cannot be read. That item is then
+ * extended singly. */
 static bool sqlite_renew_fails_alone(const sg_sqlite *sqlite, syncguard_status status)
 {
     return (status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_INVALID_ARGUMENT) &&
@@ -21,7 +22,7 @@ static syncguard_status sqlite_renew_attempt(sg_sqlite *sqlite, void *argument, 
 {
     batch *work = argument;
     int cells[SYNCGUARD_BATCH_MAX];
-    (void)immediate; /* it will write: no reason to read first */
+    (void)immediate; /* it will write, so there is no reason to read first */
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, true, err);
     for (size_t i = 0; i < work->count && status == SYNCGUARD_OK; i++) {
         syncguard_status one = sg_sqlite_extend_row(sqlite, &work->items[i], &cells[i], err);
