@@ -83,7 +83,7 @@ void later_start(later *l, int64_t after_ms);
 /* Milliseconds since the trigger. */
 double later_end(later *l);
 
-/* Collects what the library logs. */
+/* Collects the log messages of the library. */
 typedef struct log_book {
     pthread_mutex_t mutex;
     char text[8192];

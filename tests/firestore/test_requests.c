@@ -98,7 +98,7 @@ static void the_reason_costs_no_request(void **state)
     syncguard_close(decorated);
 }
 
-/* Many renewals are one request; what cannot be renewed is left to a single extend. */
+/* Many renewals are one request; a lock that cannot be renewed is left to a single extend. */
 static void renewals_share_a_request(void **state)
 {
     enum { LOCKS = SYNCGUARD_BATCH_MAX, GONE = 3, FOREIGN = 7 };
@@ -213,7 +213,7 @@ static void firestore_requests_on_lost(void *context, syncguard_lock *lock,
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-/* Holds that many auto-extended locks under these rules, and counts those that are lost. */
+/* Holds this many auto-extended locks under these rules, and counts those that are lost. */
 static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *rules)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);

@@ -476,7 +476,7 @@ static void a_limit_on_file_size_loses_nothing(void **state)
     char id[SYNCGUARD_LOCK_ID_SIZE];
     char line[400];
     sqlite_file_hold(dir->file, id);
-    /* The WAL cannot grow beyond what it has. */
+    /* The WAL cannot grow beyond its current size. */
     int code = run_worker(line, sizeof line, "limit", "40000", "grants", dir->url, "20", NULL);
     assert_int_equal(code, 0);
     child worker = start_worker("limit", "40000", "grants", dir->url, "20", NULL);

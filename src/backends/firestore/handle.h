@@ -32,8 +32,8 @@ typedef struct sg_firestore_trust {
     struct x509_store_st *store; /* NULL: libcurl reads ca_file itself */
 } sg_firestore_trust;
 
-/* A descriptor, and what it referred to when it was made: the program may have closed it and opened
- * something else under its number. */
+/* A descriptor, and the file to which it referred when it was opened: the program may have closed
+ * it and opened another file under its number. */
 typedef struct sg_firestore_socket {
     int fd; /* -1: none */
     syncguard_fd_identity identity;

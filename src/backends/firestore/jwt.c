@@ -36,7 +36,7 @@ static char *jwt_encode_json(json_t *json)
     return encoded;
 }
 
-/* "HEADER.CLAIMS", which is what gets signed; NULL without memory. */
+/* "HEADER.CLAIMS", the text that is signed; NULL without memory. */
 static char *jwt_make_content(const char *client_email, const char *key_id, const char *audience,
                               int64_t now_s)
 {

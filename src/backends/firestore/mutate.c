@@ -19,7 +19,8 @@
 #include "json.h"
 #include "query.h"
 
-/* 50 tries per second: waiters pause for three quarters of what they are told, on average. */
+/* 50 tries per second: on average, waiters pause for three quarters of the pause that they get from
+ * here. */
 #define PAUSE_PER_KEY_MS 27
 #define SHORTEST_PAUSE_MS 1000
 #define LONGEST_PAUSE_MS 300000
@@ -59,7 +60,7 @@ static syncguard_status firestore_grant_from_lock(acquisition *a, const sg_fires
                                     a->ctx.err);
 }
 
-/* The value that the counter (NULL: missing) gets with the grant. */
+/* Sets *next to the value that the counter (document, NULL: missing) gets with the grant. */
 static syncguard_status firestore_grant_next_fence(acquisition *a, const json_t *document,
                                                    sg_firestore_counter *counter, int64_t *next)
 {

@@ -82,7 +82,7 @@ static sg_firestore_handle *firestore_pool_last_returned(const sg_firestore_pool
 }
 
 /* A handle whose descriptors the program has closed is left as it is: libcurl would close, or write
- * to, what has their numbers now. */
+ * to, the files that have their numbers now. */
 static sg_firestore_handle *firestore_pool_find_idle(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = firestore_pool_last_returned(pool);

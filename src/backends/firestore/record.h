@@ -43,7 +43,8 @@ json_t *sg_firestore_write_delete(const char *name, const char *update_time);
 json_t *sg_firestore_query_id(const char *collection_id, const char *lock_id);
 /* The first page of a collection, by document name. */
 json_t *sg_firestore_query_page(const char *collection_id, int limit);
-/* The first page of what is below the collection of this full name, sub-collections included. */
+/* The first page of the documents below the collection of this full name, sub-collections
+ * included. */
 json_t *sg_firestore_query_below(const char *collection, int limit);
 /* Changes the query of a page to that of the page after the document `last`. False without
  * memory. */

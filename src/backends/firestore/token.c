@@ -207,7 +207,7 @@ static syncguard_status token_fetch(const sg_firestore_credentials *c, sg_firest
         return token_fetch_from_callback(c, limits, out, err);
     if (c->kind != SG_FIRESTORE_EMULATOR)
         return token_fetch_over_http(c, pool, limits, out, err);
-    /* What Google's own clients send. */
+    /* Google's own clients send this token to an emulator. */
     *out = token_create("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }

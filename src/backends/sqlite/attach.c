@@ -1,11 +1,11 @@
 /*
  * See attach.h.
  *
- * A database that is removed or replaced goes on working for a process that has it open, while
- * others take the same locks in the new one. So device and inode of the database, its -wal and its
- * -shm file are noted, and compared before an operation, every few milliseconds at most. Where they
- * differ the connection is closed and made anew with what is at the paths then: waiters go on
- * there, and a holder's lock is not found.
+ * A database that is removed or replaced still works for a process that has it open, while other
+ * processes acquire the same locks in the new one. So device and inode of the database, its -wal
+ * and its -shm file are noted, and compared before an operation, every few milliseconds at most. If
+ * they differ, the connection is closed and a new one is made to the files that are at the paths
+ * then: waiters continue there, and a holder's lock is not found.
  *
  * A user who removes files by hand removes them one by one, so a new connection is made only some
  * time after the removal was noticed.

@@ -28,7 +28,7 @@ syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguar
  * root's. */
 syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about,
                                       syncguard_error *err);
-/* Identifies what is at the path now, without following a link; not known if nothing is there. */
+/* Identifies the file at the path now, without following a link; not known if there is none. */
 syncguard_fd_identity sg_sqlite_file_identify(const char *path);
 
 #endif

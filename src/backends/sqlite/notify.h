@@ -45,7 +45,7 @@ typedef struct sg_sqlite_notify {
     struct sg_sqlite_watched *watched[SG_SQLITE_WATCH_BUCKETS]; /* by cell */
 } sg_sqlite_notify;
 
-/* database must stay valid. *notify comes zeroed. */
+/* database must stay valid. The caller has zeroed *notify. */
 syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backend *backend,
                                        const char *database, syncguard_error *err);
 /* forked: the thread belongs to the parent, and no descriptor is closed. */

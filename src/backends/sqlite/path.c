@@ -167,9 +167,9 @@ static syncguard_status path_walk_step(path_walk *walk, const char *name, syncgu
     return path_walk_enter(walk, name, &folder, err);
 }
 
-/* A link of /proc to the root of another process reads as "/", which would be our own root; and
- * the working folder may have been entered through such a link: even if it is the same folder, what
- * is mounted in it may differ. */
+/* A link of /proc to the root of another process reads as "/", which would be our own root; and the
+ * working folder may have been entered through such a link: even if it is the same folder, other
+ * files may be mounted in it. */
 static syncguard_status path_refuse_other_root(const char *given, const char *resolved,
                                                syncguard_error *err)
 {
@@ -278,7 +278,7 @@ syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
                                         char out[SG_SQLITE_PATH_SIZE], syncguard_error *err)
 {
     char whole[PATH_MAX];
-    const char *name = ""; /* what follows the resolved part */
+    const char *name = ""; /* the part of the path that follows the resolved one */
     bool exists = false;
     syncguard_status status = path_follow_links(given, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists) {

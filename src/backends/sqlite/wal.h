@@ -25,7 +25,7 @@ typedef struct sg_sqlite_wal {
     int restart_frames;    /* from here on the checkpoint keeps writers out */
     unsigned recovered;    /* failed syncs that a complete checkpoint has made harmless */
 
-    pthread_mutex_t mutex; /* guards the rest; what is above belongs to the gate */
+    pthread_mutex_t mutex; /* guards the fields below; the gate guards those above */
     pthread_cond_t done;
     int fd; /* -1: grants need not be durable, or not connected */
     bool syncing;
