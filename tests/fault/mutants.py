@@ -114,8 +114,8 @@ MUTANTS = [
         (SQLITE + "mutate.c", "if (!record.live)\n        return sqlite_lock_grant(",
          "if (!record.found || record.remaining_ms <= 500)\n        return sqlite_lock_grant(")], EXPIRING),
 
-    ("sqlite", REST, [(SQLITE + "mutate.c", "if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)",
-                       "if (status != SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)")], SQLITE_SUITE),
+    ("sqlite", REST, [(SQLITE + "mutate.c", "if (status == SYNCGUARD_OK && cell != SG_SQLITE_NO_CELL)",
+                       "if (status != SYNCGUARD_OK && cell != SG_SQLITE_NO_CELL)")], SQLITE_SUITE),
     ("sqlite", GUARDED, [
         ("src/cli/supervise.c", "    (void)supervisor_keep_watchdog(s);\n", ""),
         ("src/cli/supervise.c", "    cli_watchdog_start(&s->watchdog, ",

@@ -3,8 +3,8 @@
  *
  *     holder URL KEY GRANTS FOLDER
  *
- * Takes and gives back KEY until it had it GRANTS times. While it holds the key it makes
- * FOLDER/inside, which fails if the other side is inside too, and prints its fence.
+ * Acquires and releases KEY until it has held it GRANTS times. While it holds the key, it creates
+ * FOLDER/inside, which fails if the other side holds the key too, and prints its fence.
  */
 #include <errno.h>
 #include <sched.h>
@@ -36,8 +36,8 @@ static int hold_once(syncguard_backend *backend, const char *key, const char *in
     }
     if (status == SYNCGUARD_OK)
         return 1;
-    /* Transactions of the other side hold the server's locks: losing to them each time is no
-     * fault, as long as the store stays right. */
+    /* Transactions of the other side hold the server's locks: it is no error to lose to them each
+     * time, as long as the store stays correct. */
     if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && strcmp(err.native, "ABORTED") == 0)
         return 0;
     printf("failed %s %s %s\n", syncguard_status_name(status), err.native, err.message);

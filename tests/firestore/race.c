@@ -3,8 +3,9 @@
  *
  *     race URL PROCESSES ROUNDS
  *
- * In each round all try once, at the same moment. At most one may be inside, and the fences of the
- * winners must rise strictly over all rounds. Prints what happened; exit 0 if that holds.
+ * In each round all processes try once, at the same moment. At most one may hold the key, and the
+ * fences of the winners must rise strictly over all rounds. Prints the result; exit 0 if that
+ * holds.
  */
 #include <pthread.h>
 #include <stdatomic.h>

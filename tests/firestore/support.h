@@ -12,11 +12,11 @@ int start_server(void **state);
 int stop_server(void **state);
 int reset_server(void **state);
 
-/* Number of calls since it was asked last. */
+/* Number of calls since the last call of this function. */
 size_t calls_since(void);
 /* Whether there is a document of this name, without its prefix. */
 bool stored(const char *name);
-/* The times in its answers are off by so much from now on. */
+/* From now on, the times in the answers of the server are ahead by this much. */
 void server_is_ahead_by(int ms);
 
 #endif

@@ -18,7 +18,7 @@ static void abort_point_reached(point at)
         syncguard_abort_trigger(trigger);
 }
 
-/* The linker's names of the originals, and of what replaces them. */
+/* The linker's names of the original functions and of their replacements. */
 /* clang-format off */
 #define WRAP(name, ...)                                                                            \
     syncguard_status __real_##name(__VA_ARGS__);                                                   \
@@ -51,7 +51,7 @@ WRAP(sg_firestore_read, const sg_firestore_context *ctx, sg_firestore_method met
     return status;
 }
 
-/* The status of one operation by a process that knows nothing of the lock. */
+/* The status of one operation of a handle that has not cached the lock. */
 static syncguard_status abort_operation_run(syncguard_backend *backend, int number,
                                             const char *lock_id, const syncguard_call *call)
 {

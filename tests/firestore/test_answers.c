@@ -49,7 +49,8 @@ static long firestore_reconnects_total(const syncguard_backend *backend)
     return strtol(strchr(at, '}') + 1, NULL, 10);
 }
 
-/* libcurl replaces a connection by itself, or the request is sent again: both are reconnects. */
+/* Either libcurl replaces a connection by itself or the request is sent again: both are
+ * reconnects. */
 static void broken_connections_are_counted(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void each_status_of_a_commit(void **state)
 {
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.dispose_timeout_ms = 1; /* do not wait for undoing what the fake server refuses */
+    options.dispose_timeout_ms = 1; /* do not wait for an undo that the fake server refuses */
     syncguard_backend *mine = fake_server_open(&server, &options);
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -169,7 +170,8 @@ static void the_counter_moves_only_with_a_grant(void **state)
     syncguard_close(mine);
 }
 
-/* The reply to the commit is lost: what was applied is found again, not fought. */
+/* The reply to the commit is lost: the grant that was applied is found again, and not taken for
+ * another holder's. */
 static void lost_reply_to_an_acquire(void **state)
 {
     static const char *const ways[] = {"reset_after", "truncate"};
@@ -241,7 +243,7 @@ static void broken_reads_are_read_again(void **state)
     syncguard_close(mine);
 }
 
-/* The commit was applied, and the server said something that leaves it open. */
+/* The commit was applied, but the answer of the server leaves the outcome unknown. */
 static void unknown_outcomes_are_undone(void **state)
 {
     static const char *const rules[] = {

@@ -1,6 +1,6 @@
 /*
- * Credentials: every source and their order, the token's life, what failures are called, and that
- * nothing of them reaches a message. TLS: verified, with a CA of the caller's choice, HTTP/2
+ * Credentials: every source and their order, the lifetime of the token, the status of each failure,
+ * and that no secret reaches a message. TLS: verified, with a CA of the caller's choice, HTTP/2
  * offered.
  */
 #include "support.h"
@@ -18,7 +18,7 @@ static char account_file[128];
 static char user_file[128];
 static char endpoint[64];
 
-/* All messages of all tests, to be searched for secrets at the end. */
+/* All messages of all tests, in which the last test searches for secrets. */
 static char messages[65536];
 
 static void keep_message(const char *text)
@@ -454,8 +454,8 @@ static void endpoint_that_hangs(void **state)
     syncguard_close(mine);
 }
 
-/* libcurl closes the idle connection to the token's server when it meets it; the request is on
- * another one, and giving it up needs no thread. */
+/* libcurl closes the idle connection to the token's server when it finds it dead. The request is on
+ * another connection, and needs no thread when it is given up. */
 static void an_idle_connection_that_died(void **state)
 {
     (void)state;
@@ -470,7 +470,7 @@ static void an_idle_connection_that_died(void **state)
     syncguard_backend *mine = auth_backend_open(path);
     assert_status(SYNCGUARD_OK, auth_ask(mine));
     fake_server_stop(&tokens);
-    pause_ms(1500); /* it looks for dead ones once a second */
+    pause_ms(1500); /* libcurl checks for dead connections once a second */
     auth_rule_set("batchGet", "\"do\":\"hang\"");
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
@@ -519,8 +519,8 @@ static void renewed_before_it_ends(void **state)
     syncguard_close(mine);
 }
 
-/* As if the token had been fetched that much earlier. Of its 100 s it is renewed after 80 and not
- * used after 90, so that a slow machine does not miss the time between. */
+/* Makes the token older, as if it had been fetched that much earlier. Of its 100 s it is renewed
+ * after 80 and not used after 90, so that a slow machine does not miss the time between. */
 static void age_token(syncguard_backend *backend, int64_t ms)
 {
     sg_firestore_tokens *tokens = &((sg_firestore_backend *)backend)->tokens;
@@ -546,7 +546,7 @@ static void early_renewal_may_fail(void **state)
     syncguard_close(mine);
 }
 
-/* The old token is still good: no reason to fail. */
+/* The old token is still valid, so the operation must not fail. */
 static void early_renewal_may_hang(void **state)
 {
     (void)state;
@@ -624,8 +624,8 @@ static void http2_is_spoken(void **state)
     fake_server_stop(&secure);
 }
 
-/* The fake server as a proxy of libcurl's environment: asked for another server, it answers itself.
- */
+/* The fake server is the proxy in libcurl's environment: it answers requests for another server
+ * itself. */
 static void proxies_of_the_environment(void **state)
 {
     char real[sizeof endpoint];
@@ -643,7 +643,7 @@ static void proxies_of_the_environment(void **state)
     syncguard_close(mine);
 }
 
-/* A proxy that refuses has answered: its code is reported, and it is not asked again and again. */
+/* A proxy that refuses has answered: its code is reported, and the request is not repeated. */
 static void refusals_of_a_proxy(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /*
- * The clock that watches itself, against a fake server that tells wrong times; and the parts of the
+ * The check of our own clock, against a fake server that tells wrong times; and the parts of the
  * backend that need no server: estimate, cache, times.
  */
 #include "support.h"
@@ -33,8 +33,8 @@ static void the_limit_is_an_option(void **state)
     }
 }
 
-/* By a clock that is ahead an expiry is late, which harms nobody: who holds a lock keeps it. By any
- * clock it can be given back. */
+/* A clock that is ahead makes an expiry late, which does no harm: the holder keeps its lock. A
+ * release works with any clock. */
 static void holders_are_not_refused(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -65,7 +65,7 @@ static void extend_is_refused(syncguard_backend *mine, const char *lock_id)
     assert_string_equal(err.native, "CLOCK_DRIFT");
 }
 
-/* The machine stood still for a minute, and its clocks with it: only the answer tells. */
+/* The machine was suspended for a minute, and its clocks with it: only the answer shows it. */
 static void an_expiry_that_has_passed_is_no_success(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -81,7 +81,7 @@ static void an_expiry_that_has_passed_is_no_success(void **state)
     syncguard_close(mine);
 }
 
-/* The same between the read and the commit of an acquire: the grant is given back. */
+/* The same between the read and the commit of an acquire: the grant is undone. */
 static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
 {
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"standstill_ms\":60000}"));
@@ -102,13 +102,13 @@ static void a_grant_that_has_run_out_is_taken_back(void **state)
     stand_still_in_acquire(mine, until);
     server_is_ahead_by(0);
     syncguard_grant grant;
-    /* The undoing may hear its answer, and with it the wrong time, later than we look. */
+    /* The undo may get its answer, and with it the wrong time, later than this. */
     while (syncguard_acquire(mine, "k", 3000, NULL, &grant, &err) != SYNCGUARD_OK)
         assert_true(clock_ms() < until);
     syncguard_close(mine);
 }
 
-/* The answer to the commit is lost: the read that finds the grant tells the time. */
+/* The answer to the commit is lost: the read that finds the grant brings the time. */
 static void so_is_one_that_was_found_again(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -118,7 +118,7 @@ static void so_is_one_that_was_found_again(void **state)
     syncguard_close(mine);
 }
 
-/* What was decided by a reading is checked by that reading, however the clock was set since. */
+/* A decision is checked by the reading on which it was based, however the clock was set since. */
 static void a_reading_is_checked_as_it_was(void **state)
 {
     sg_firestore_instant at = sg_firestore_now();
@@ -130,7 +130,7 @@ static void a_reading_is_checked_as_it_was(void **state)
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_true(sg_firestore_clock_read(&clock, &at, &info));
     assert_in_range(-info.offset_us, 4990000, 5010000);
-    /* What reading took is part of the error. */
+    /* The duration of the reading is part of the error. */
     at.span_ns = INT64_C(4000000000);
     assert_true(sg_firestore_clock_read(&clock, &at, &info));
     assert_in_range(info.error_us, 2000000, 2010000);
@@ -172,8 +172,8 @@ static void no_expiry_is_written_after_a_step_back(void **state)
     syncguard_close(mine);
 }
 
-/* No other operation brings a sample, and a clock that is slewed right shows in none that is kept:
- * the refused one has to ask, but not at every try. */
+/* No other operation brings a sample, and a kept sample does not show that a clock was slewed
+ * right. So a refused extend must send a request, but not at every try. */
 static void a_refusal_ends_with_its_cause(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -232,7 +232,7 @@ static void firestore_clock_on_lost(void *context, syncguard_lock *lock,
     atomic_store((atomic_int *)context, (int)reason);
 }
 
-/* Nobody is told OK for ever: the lease ends while the stored lock is still one. */
+/* The holder does not get OK for ever: its lease ends while the stored lock is still live. */
 static void a_step_back_ends_the_lease(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -255,7 +255,7 @@ static void a_step_back_ends_the_lease(void **state)
     syncguard_close(mine);
 }
 
-/* Dead by a clock that is ten seconds ahead, and alive for everybody else. */
+/* The lock is dead by a clock that is ten seconds ahead, and live for all other clients. */
 static void a_wrong_clock_deletes_nothing(void **state)
 {
     (void)state;
@@ -333,7 +333,7 @@ static void the_better_sample_stays(void **state)
     sg_firestore_clock_sample(&clock, wall - 1050 * ms, 0, now - 200 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
-    /* One that does, replaces it. */
+    /* A sample that contradicts it replaces it. */
     sg_firestore_clock_sample(&clock, wall - 3000 * ms, 0, now - 200 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 2800000, 3200000);
@@ -400,7 +400,7 @@ static void the_cache_drops_expired_locks(void **state)
     assert_string_equal(known.update_time, "later");
     sg_firestore_cache_drop(&cache, id);
     assert_false(sg_firestore_cache_get(&cache, id, &known));
-    /* All have expired: they go as new ones come. */
+    /* All have expired: they are removed as new ones are added. */
     for (int i = 0; i < 5000; i++) {
         id_number(10000 + i, id);
         sg_firestore_cache_put(&cache, id, "key", 3, "t", 9000000, 3000000);

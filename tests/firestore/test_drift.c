@@ -1,4 +1,5 @@
-/* I-FST-11: how far this machine's clock may be off, and who learns of it. */
+/* I-FST-11: how far this machine's clock may be off before it is logged and before operations are
+ * refused. */
 #include "support.h"
 
 #include "backends/firestore/backend.h"
@@ -56,8 +57,8 @@ static void limits_of_drift(void **state)
     }
 }
 
-/* A clock of which it is certain that it is off by so many microseconds at least: who learns of it?
- */
+/* Checks with a clock that is certainly off by at least this many microseconds whether that is
+ * logged and whether it is refused. */
 static void off_by_at_least(int64_t certain_us, int sign, bool logs, bool refused)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
@@ -81,7 +82,7 @@ static void off_by_at_least(int64_t certain_us, int sign, bool logs, bool refuse
     syncguard_close(&mine->base);
 }
 
-/* I-FST-11: 100 ms is fine, 200 is warned of, 500 is refused; a microsecond less is not. */
+/* I-FST-11: 100 ms is fine, 200 ms is logged, 500 ms is refused; one microsecond less is not. */
 static void both_sides_of_each_bound(void **state)
 {
     (void)state;
@@ -111,8 +112,8 @@ static void note_clock(void *context, const syncguard_finding *finding)
     report->certain_ms = (offset < 0 ? -offset : offset) - error;
 }
 
-/* The server's clock is moved until what doctor is certain of is close to the wanted figure, half
- * a millisecond above or below a bound. */
+/* Moves the server's clock until the drift of which doctor is certain is close to the wanted
+ * figure, half a millisecond above or below a bound. */
 static void doctor_near(double wanted_ms, int sign, syncguard_severity severity)
 {
     clock_report report = {SYNCGUARD_FINE, 0};

@@ -1,7 +1,7 @@
 /*
  * Deadline and abort in every phase of a request: resolving, connecting, TLS, waiting for the
- * answer, reading it, waiting for a connection, and between reading and writing. And what
- * connections mean to the program around them: forks, programs that it starts, other threads.
+ * answer, reading it, waiting for a connection, and between reading and writing. Also the effects
+ * of connections on the program: forks, programs that it starts, other threads.
  */
 #include "support.h"
 
@@ -18,7 +18,7 @@
 
 /* Replaces the one of libc: a name server that does not answer. */
 static atomic_int slow_lookups;
-/* "turning.invalid" is here for so many lookups, and slow afterwards. */
+/* "turning.invalid" is this machine for this many lookups, and is slow afterwards. */
 static atomic_int lookups_left;
 
 /* One block, as libc's freeaddrinfo wants it. */
@@ -68,7 +68,7 @@ static syncguard_backend *open_at(const char *host)
     return backend;
 }
 
-/* Each operation ends by abort at once, and by its deadline in time. */
+/* Each operation ends at once after an abort, and in time at its deadline. */
 static void ends_in_time(syncguard_backend *backend)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
@@ -200,7 +200,7 @@ static void while_shaking_hands_for_tls(void **state)
 static void *firestore_tls_flood(void *context)
 {
     static unsigned char hello_requests[9 * 20000];
-    static const struct timeval patience = {1, 0};        /* with a peer that has gone */
+    static const struct timeval patience = {1, 0};        /* towards a peer that is gone */
     for (size_t i = 0; i < sizeof hello_requests; i += 9) /* a record with one message */
         memcpy(hello_requests + i, "\x16\3\3\0\4\0\0\0", 9);
     unsigned char greeting[4096];
@@ -218,7 +218,7 @@ static void *firestore_tls_flood(void *context)
     return NULL;
 }
 
-/* What has arrived is still read, which takes a moment. */
+/* Messages that have arrived are still read, which takes a moment. */
 static void while_tls_is_flooded(void **state)
 {
     char host[32];
@@ -261,7 +261,7 @@ static int threads_of_this_process(void)
     return threads;
 }
 
-/* Callers that give up leave something behind, but not more and more of it. */
+/* Callers that give up leave threads behind, but only a limited number. */
 static void while_nobody_resolves(void **state)
 {
     syncguard_backend *mine = open_at("slow.invalid:1");
@@ -290,7 +290,7 @@ static void while_nobody_resolves(void **state)
     syncguard_close(mine);
 }
 
-/* The connection breaks, and libcurl sends the request again by itself: to a name that it has to
+/* The connection breaks, and libcurl sends the request again by itself, to a name that it must
  * resolve anew. */
 static void while_resolving_to_send_again(void **state)
 {
@@ -302,7 +302,7 @@ static void while_resolving_to_send_again(void **state)
     syncguard_backend *mine = open_at(host);
     bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
-    /* As if the minute had passed for which libcurl remembers it. */
+    /* As if the minute for which libcurl caches the name had passed. */
     curl_easy_setopt(((sg_firestore_backend *)mine)->pool.handles->easy, CURLOPT_DNS_CACHE_TIMEOUT,
                      0L);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
@@ -411,7 +411,7 @@ static void started_programs_inherit_nothing(void **state)
     syncguard_close(mine);
 }
 
-/* With so few descriptors left that a connection, a resolver or libcurl itself lacks one. */
+/* So few descriptors are left that a connection, a resolver or libcurl itself lacks one. */
 static void firestore_without_descriptors(void **state)
 {
     (void)state;
@@ -458,7 +458,7 @@ static void firestore_without_descriptors(void **state)
     assert_true(refused > 0);
 }
 
-/* Puts files of the program's own in the place of all sockets; how many. */
+/* Replaces all sockets with files of the program; returns their number. */
 static size_t replace_sockets(int files[16])
 {
     size_t count = 0;
@@ -500,8 +500,8 @@ static int lose_sockets(void)
     return 0;
 }
 
-/* A program that closes every descriptor and opens others, in the middle of its life. What libcurl
- * kept for them is lost, so this happens in a process that nobody searches for leaks. */
+/* A program closes every descriptor and opens others while it uses the library. The memory that
+ * libcurl keeps for them is lost, so this happens in a process that is not checked for leaks. */
 static void closed_under_our_feet(void **state)
 {
     pid_t pid = fork();
@@ -513,7 +513,7 @@ static void closed_under_our_feet(void **state)
     assert_int_equal(status, 0);
 }
 
-/* A child works on connections of its own, and the parent's go on. */
+/* A child uses connections of its own, and those of the parent continue to work. */
 static void child_makes_its_own_connections(void **state)
 {
     syncguard_backend *mine = open_at(server.host);

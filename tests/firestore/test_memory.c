@@ -1,7 +1,7 @@
 /*
  * Out of memory against the fake server: each allocation of the library, and of jansson, fails
- * once. Nothing crashes, nothing but OutOfMemory is reported (jansson does not always tell, then it
- * is Internal), nothing leaks, and the handle goes on.
+ * once. Nothing crashes, only OutOfMemory is reported (or Internal, because jansson does not always
+ * report it), nothing leaks, and the handle remains usable.
  */
 #include "support.h"
 
@@ -124,7 +124,7 @@ static void firestore_oom_sweep(step before, step under_test)
         if (status < 0 && status != SYNCGUARD_E_OUT_OF_MEMORY)
             print_error("allocation %ld: %s %s\n", n, syncguard_status_name(status), err.message);
         assert_true(status >= 0 || status == SYNCGUARD_E_OUT_OF_MEMORY);
-        /* The handle goes on. */
+        /* The handle remains usable. */
         assert_true(firestore_oom_lookup(mine) == SYNCGUARD_ABSENT);
         syncguard_close(mine);
         if (atomic_load(&live) != before_it)
@@ -206,7 +206,7 @@ static char *make_key(void)
     return pem;
 }
 
-/* Nobody is told that the credentials are wrong. */
+/* The error does not say that the credentials are wrong. */
 static void of_a_signature(void **state)
 {
     const char *pem = make_key();
@@ -229,7 +229,7 @@ static void of_a_signature(void **state)
     fail_ours = false;
 }
 
-/* In the child: 0 if the n-th allocation was met, 1 if there are fewer, 2 for a wrong answer. */
+/* In the child: 0 if the n-th allocation failed, 1 if there are fewer, 2 for a wrong answer. */
 static int firestore_oom_use_in_child(syncguard_backend *inherited, bool closes, long n)
 {
     atomic_store(&countdown, n);

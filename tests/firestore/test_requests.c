@@ -57,7 +57,7 @@ static void requests_of_another_process(void **state)
     assert_int_equal(calls_since(), 2);
     assert_status(SYNCGUARD_OK, syncguard_release(other, second.lock_id, NULL, &err));
     assert_int_equal(calls_since(), 2);
-    /* What the other process changed is no longer what this one has cached. */
+    /* The other process has changed the document, so the cache of this one is out of date. */
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 50000, NULL, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, second.lock_id, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
@@ -65,7 +65,7 @@ static void requests_of_another_process(void **state)
     syncguard_close(mine);
 }
 
-/* I-TEL-07: requests of everything that can fail to find, through a handle or its decorator. */
+/* I-TEL-07: requests of all operations that may find nothing, through a handle or its decorator. */
 static size_t requests_of(syncguard_backend *backend)
 {
     calls_since();
@@ -98,7 +98,7 @@ static void the_reason_costs_no_request(void **state)
     syncguard_close(decorated);
 }
 
-/* Many renewals are one request; what cannot be renewed is left to a single extend. */
+/* Many renewals are one request; a lock that cannot be renewed is left to a single extend. */
 static void renewals_share_a_request(void **state)
 {
     enum { LOCKS = SYNCGUARD_BATCH_MAX, GONE = 3, FOREIGN = 7 };
@@ -118,7 +118,7 @@ static void renewals_share_a_request(void **state)
     assert_status(SYNCGUARD_OK, syncguard_release(other, grants[GONE].lock_id, NULL, &err));
     calls_since();
     assert_int_equal(mine->ops->extend_many(mine, items, LOCKS, &limits, &err), SYNCGUARD_OK);
-    /* And one read of what was refused. */
+    /* One batch, and one read of the refused documents. */
     assert_int_equal(fake_server_calls(&server, "batchWrite"), 1);
     assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
     assert_int_equal(calls_since(), 2);
@@ -130,7 +130,7 @@ static void renewals_share_a_request(void **state)
             assert_true(items[i].expires_at_ms > grants[i].expires_at_ms);
         }
     }
-    /* The new updateTime is known, and what failed is looked up. */
+    /* The new updateTime is cached; a lock that was refused needs a query. */
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grants[0].lock_id, NULL, &err));
     assert_int_equal(calls_since(), 1);
     assert_status(SYNCGUARD_ABSENT,
@@ -141,7 +141,7 @@ static void renewals_share_a_request(void **state)
     syncguard_close(mine);
 }
 
-/* After a lost reply every guess of the cache is wrong, and every lock well. */
+/* After a lost reply every guess of the cache is wrong, although every lock is live. */
 static void lost_reply_to_a_batch(void **state)
 {
     enum { LOCKS = 20, GONE = 3, TAKEN = 7 };
@@ -180,7 +180,7 @@ static void lost_reply_to_a_batch(void **state)
     syncguard_close(mine);
 }
 
-/* An id that is out of date names the same document as the one that is not. */
+/* An outdated id is cached with the same document as the current id. */
 static void a_batch_names_a_document_once(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -198,7 +198,7 @@ static void a_batch_names_a_document_once(void **state)
     assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
     assert_true(items[0].status < 0);
     assert_int_equal(items[2].status, SYNCGUARD_OK);
-    /* By now the old one is forgotten. */
+    /* By now the cache has dropped the old id. */
     assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
     assert_int_equal(items[1].status, SYNCGUARD_OK);
     syncguard_close(other);
@@ -213,7 +213,7 @@ static void firestore_requests_on_lost(void *context, syncguard_lock *lock,
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-/* Holds that many auto-extended locks under these rules, and counts those that are lost. */
+/* Holds this many auto-extended locks under these rules, and counts those that are lost. */
 static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *rules)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -243,7 +243,8 @@ static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *r
 static void a_lost_reply_loses_no_locks(void **state)
 {
     (void)state;
-    /* While the first batch is slow all the others come due, and are in the one that is cut off. */
+    /* While the first batch is slow, all other locks become due, and are in the batch that is cut
+     * off. */
     assert_int_equal(losses_under(250, 9000, 12000,
                                   "[{\"on\":\"batchWrite\",\"do\":\"delay\",\"ms\":1500},"
                                   "{\"on\":\"batchWrite\",\"do\":\"reset_after\"},"

@@ -1,7 +1,7 @@
 /*
  * The permissions that docs/backends/firestore.md asks for. The fake server knows which ones Google
- * documents for each request: with those of the page nothing is refused, no request needs another
- * one, and without any single one something is refused, and the doctor finds it.
+ * documents for each request: with those of the page nothing is refused, and no request needs
+ * another one. Without any single one something is refused, and the doctor finds it.
  */
 #include "support.h"
 
@@ -53,7 +53,7 @@ static void firestore_rights_permit(const json_t *names)
     json_decref(settings);
 }
 
-/* All that are listed but one (-1: but none). */
+/* Grants all listed permissions except one (-1: all of them). */
 static void permit_listed(int without)
 {
     json_t *names = json_array();
@@ -67,7 +67,7 @@ static void permit_listed(int without)
 
 static int refused;
 
-/* Done, or refused for want of a permission. */
+/* True: done. False: refused for lack of a permission. Anything else fails the test. */
 static bool firestore_rights_allowed(syncguard_status status)
 {
     if (status >= 0)
@@ -78,8 +78,8 @@ static bool firestore_rights_allowed(syncguard_status status)
     return false;
 }
 
-/* New keys, keys that were used before, keys whose lock has expired; single and batched renewals.
- */
+/* Acquires new keys, keys that were used before, and keys whose lock has expired; renews singly and
+ * in batches. */
 static void firestore_rights_hold(syncguard_backend *mine)
 {
     static const char *const keys[] = {"new", "new", "dead"};
@@ -105,7 +105,7 @@ static bool firestore_rights_info_ignore(void *context, const syncguard_lock_inf
     return true;
 }
 
-/* A lock that somebody else holds. */
+/* Reads a lock that another client holds. */
 static void firestore_rights_query(syncguard_backend *other)
 {
     fake_server_plant(&server, "held", "held", FOREIGN_ID, wall_ms() + 60000);
@@ -124,8 +124,8 @@ static void firestore_rights_change(syncguard_backend *other)
     firestore_rights_allowed(syncguard_release(other, FOREIGN_ID, NULL, &err));
 }
 
-/* Records of expired locks, removed on demand and by is_locked; the latter keeps a refusal to
- * itself. */
+/* Removes records of expired locks, on demand and by is_locked; the latter does not report a
+ * refusal. */
 static void firestore_rights_prune(syncguard_backend *mine, bool allowed)
 {
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
@@ -177,7 +177,7 @@ static void documented_permissions_are_enough(void **state)
     assert_int_equal(lacking, 0);
 }
 
-/* What Google asks for, request by request, beside the list of the page. */
+/* Compares what Google requires for each request with the list of the page. */
 static void requests_need_what_is_documented(void **state)
 {
     (void)state;

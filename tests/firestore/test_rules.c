@@ -1,6 +1,6 @@
 /*
- * Against the fake server: what is stored, what is read from documents of other programs, options,
- * duplicates of a lock id, cleaning up, doctor.
+ * Against the fake server: stored documents, documents of other programs, options, duplicates of a
+ * lock id, cleanup, doctor.
  */
 #include "support.h"
 
@@ -95,7 +95,7 @@ static void keys_that_are_no_document_ids(void **state)
         assert_status(SYNCGUARD_OK, syncguard_extend(other, raw.lock_id, 30000, NULL, NULL, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(other, raw.lock_id, NULL, &err));
     }
-    /* "a/b" by SHA-256, as the shared rule has it. */
+    /* "a/b" by SHA-256, as the shared rule requires. */
     assert_true(stored("fence_counters/fence:wUzdwDP2S53qgOpnXPKAoA"));
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(mine, "__x", 30000, NULL, &(syncguard_grant){0}, &err));
@@ -132,7 +132,7 @@ static void doubles_are_read(void **state)
     syncguard_close(mine);
 }
 
-/* Enough to be found by its id, but not by its name. */
+/* The lock can be found by its id, but not by its key. */
 static void a_lock_without_a_key_can_be_kept(void **state)
 {
     static const char *const keys[] = {
@@ -335,7 +335,7 @@ static void listing_goes_through_all_pages(void **state)
         char name[128];
         char expires[32];
         snprintf(name, sizeof name, "%slocks/k%04d", PREFIX, i);
-        /* Every second one is dead, and one in ten no lock at all. */
+        /* Every second document is dead, and one in ten is not a lock. */
         snprintf(expires, sizeof expires, "%lld",
                  (long long)wall_ms() + ((i % 2) != 0 ? 60000 : -60000));
         json_object_set_new(
@@ -405,7 +405,8 @@ static void bad_options_are_named_at_open(void **state)
         {"firestore://user:secretword@p", "user info"},
     };
     (void)state;
-    /* Something to fall back to, so that only the option in question can be at fault. */
+    /* There is an emulator to fall back to, so that only the tested option can be the reason of a
+     * failure. */
     setenv("FIRESTORE_EMULATOR_HOST", "", 1);
     syncguard_backend *none = NULL;
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
@@ -513,8 +514,8 @@ static int queries_by_id(void)
     return count;
 }
 
-/* The Enterprise edition creates no index, and reads the whole collection instead of failing. Such
- * a query is not tried: it may take long, and is billed. */
+/* The Enterprise edition creates no index, and reads the whole collection instead of failing.
+ * Doctor does not try such a query: it may take long, and is billed. */
 static void doctor_reports_scans(void **state)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /*
- * A setuid program: whoever starts it chooses its environment, and must not choose its server, its
- * credentials, its proxy or its files by that. This program starts a copy of itself, once as it is
- * (then the variables count) and once setuid, as another user.
+ * A setuid program: the user who starts it chooses its environment, but must not choose its server,
+ * its credentials, its proxy or its files that way. This program starts a copy of itself, once
+ * unchanged (then the variables count) and once setuid, as another user.
  */
 #include "fake_server.h"
 
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #define OWNER 65534 /* of the setuid file */
-#define CALLER 1    /* who starts it */
+#define CALLER 1    /* the user who starts it */
 
 static fake_server server;
 static char folder[] = "/tmp/syncguard-secure-XXXXXX";
@@ -35,7 +35,8 @@ static syncguard_status secure_token_give(void *context, int64_t timeout_ms,
     return SYNCGUARD_OK;
 }
 
-/* Opens and asks once. Exit: 0 asked, with whatever answer; 3 refused to open; 4 not privileged. */
+/* Opens a handle and sends one request. Exit code: 0 sent, with any answer; 3 opening was refused;
+ * 4 not privileged. */
 static int secure_inside_run(const char *how, const char *privileged)
 {
     if ((getauxval(AT_SECURE) != 0) != (strcmp(privileged, "yes") == 0))
@@ -68,7 +69,7 @@ static int secure_inside_run(const char *how, const char *privileged)
 
 /* ---- around it ---- */
 
-/* Runs a copy with this one variable; its exit code. */
+/* Runs a copy with this one variable; returns its exit code. */
 static int secure_copy_run(bool privileged, const char *how, const char *variable)
 {
     const char *program = privileged ? setuid_copy : ordinary;
@@ -150,7 +151,7 @@ static void only_root_can_try(void)
     }
 }
 
-/* The variable leads an ordinary program to the fake server, and a setuid one nowhere. */
+/* An ordinary program follows the variable to the fake server; a setuid program ignores it. */
 static void leads_nowhere(const char *how, const char *variable)
 {
     fake_server_forget(&server);
@@ -179,7 +180,7 @@ static void the_environment_chooses_no_server(void **state)
     leads_nowhere("token", variable);
 }
 
-/* What client libraries read by themselves cannot be ignored, only refused. */
+/* Variables that client libraries read themselves cannot be ignored, only refused. */
 static void what_libraries_read_is_refused(void **state)
 {
     (void)state;

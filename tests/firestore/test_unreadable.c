@@ -1,12 +1,14 @@
 /*
- * Documents that cannot be read, or not wholly: one meaning in every operation (ADR 0043). The
- * expiry decides whether a lock is live; only what must hand out a field that cannot be read fails.
+ * Documents that cannot be read, or only in part: every operation treats them in the same way (ADR
+ * 0043). The expiry decides whether a lock is live. Only an operation that must return a field that
+ * cannot be read fails.
  */
 #include "support.h"
 
 #define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
 
-/* A good lock document, with one field replaced by value (NULL: the field is missing). */
+/* Stores a valid lock document in which one field is replaced by value (NULL: the field is
+ * missing). */
 static void unreadable_record_plant(const char *key, int64_t expires_at_ms, const char *field,
                                     const char *value)
 {
@@ -106,7 +108,7 @@ static void an_expiry_with_a_fraction_is_rounded_up(void **state)
     syncguard_close(mine);
 }
 
-/* A second document with the same id and an expiry that nobody can read: is that one live? */
+/* It is unknown whether a second document with the same id and an unreadable expiry is live. */
 static void nor_beside_a_live_one(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -253,8 +255,8 @@ static void a_key_is_normalized_when_it_is_read(void **state)
     syncguard_close(mine);
 }
 
-/* Its own grant, found again with a fence that has been damaged meanwhile: there is none to hand
- * out, and the lock must not stay behind. */
+/* An acquire finds its own grant again, but the fence has been damaged meanwhile: there is no fence
+ * to return, and the lock must not stay behind. */
 static void a_grant_without_a_fence_is_taken_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -315,7 +317,7 @@ static void firestore_doctor_finds_them(void **state)
     syncguard_close(mine);
 }
 
-/* The TypeScript library takes the key for a path: a/b/c is document c below document a. */
+/* The TypeScript library uses the key as a path: a/b/c is document c below document a. */
 static void doctor_finds_locks_of_keys_with_slashes(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);

@@ -1,5 +1,5 @@
 /*
- * What waiting costs: Firestore reports no release and bills every read, so waiters poll, and all
+ * The cost of waiting: Firestore reports no release and bills every read, so waiters poll, and all
  * waiters of a handle together stay below a rate.
  */
 #include "support.h"
@@ -43,7 +43,7 @@ static void firestore_waiter_start(waiter *w, syncguard_backend *backend,
     pthread_attr_destroy(&small);
 }
 
-/* Tries per second of so many waiters, on as many keys or on one, once they are at rest. */
+/* Tries per second of this many waiters, on as many keys or on one, once their rate is steady. */
 static double firestore_waiter_try_rate(size_t count, bool one_key, int64_t settle_ms,
                                         int64_t measure_ms)
 {
@@ -86,7 +86,7 @@ static void waiters_of_one_key_share_one_poll(void **state)
     assert_true(firestore_waiter_try_rate(50, true, 2000, 4000) < 4);
 }
 
-/* A single waiter is as quick as ever, and reads the lock alone, not the counter. */
+/* A single waiter is not slower than without the rate, and reads only the lock, not the counter. */
 static void one_waiter_is_not_slowed_down(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);

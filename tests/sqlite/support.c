@@ -52,7 +52,8 @@ void write_file(const char *path, const void *bytes, size_t length)
     close(fd);
 }
 
-/* By another process: closing a descriptor here would drop SQLite's locks on the file. */
+/* Another process reads the file, because closing a descriptor here would drop SQLite's locks on
+ * it. */
 uint64_t file_sum(const char *path)
 {
     char command[PATH_BYTES + 32];

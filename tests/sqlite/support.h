@@ -23,7 +23,7 @@
 
 extern const char *worker_path;
 
-/* A test's own folder, removed with all it holds. */
+/* A folder of the test, removed with its content after the test. */
 typedef struct test_dir {
     char path[128];
     char file[PATH_BYTES]; /* path/locks.db */
@@ -43,7 +43,7 @@ syncguard_backend *open_file(const char *path);
 syncguard_status try_open(const char *path, syncguard_error *err);
 void assert_status(syncguard_status expected, syncguard_status status, const syncguard_error *err);
 
-/* Runs SQL on a file with a connection of its own; the first answer as text in out. */
+/* Runs SQL on a file with a connection of its own, and writes the first result as text to out. */
 void sql(const char *path, const char *text, char *out, size_t size);
 
 typedef struct child {
@@ -54,9 +54,9 @@ typedef struct child {
 
 /* Starts the worker with arguments up to NULL. */
 child start_worker(const char *first, ...);
-/* Ends its stdin and waits; the exit code. */
+/* Closes its stdin, waits for its end and returns its exit code. */
 int end_worker(child *self);
-/* Both, with the first line of output. */
+/* Starts a worker and ends it; line gets the first line of its output. */
 int run_worker(char *line, size_t size, const char *first, ...);
 
 int64_t now_us(void);

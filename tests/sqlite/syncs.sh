@@ -30,7 +30,8 @@ syncs() {
     grep -c 'sync' "$folder/trace" || true
 }
 
-# What opening and closing cost falls out of the difference; few enough that no checkpoint is due.
+# The difference excludes the syncs of opening and closing. The pairs are so few that no checkpoint
+# is due.
 difference() {
     few=$(syncs "$1" 2 "$2")
     many=$(syncs "$1" 7 "$2")

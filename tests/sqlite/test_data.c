@@ -122,7 +122,7 @@ static void counters_at_their_limits(void **state)
     syncguard_close(backend);
 }
 
-/* Whether it is live is unknown: nothing is answered and nothing changed. */
+/* Whether the lock is live is unknown, so operations fail and change nothing. */
 static void an_unreadable_expiry_is_internal_everywhere(void **state)
 {
     const test_dir *dir = *state;
@@ -177,7 +177,8 @@ static void sqlite_data_line_count(void *context, syncguard_log_level level, con
         ++*(int *)context;
 }
 
-/* Live or dead by its expiry, whatever else is wrong; its owner can renew and release it. */
+/* The lock is live or dead by its expiry, whatever other field is damaged. Its holder can renew and
+ * release it. */
 static void a_damaged_lock_is_still_held(void **state)
 {
     const test_dir *dir = *state;
@@ -224,14 +225,14 @@ static void a_damaged_lock_is_still_held(void **state)
         assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
                       &err);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
-        /* Dead, it is taken over. */
+        /* Once it is dead, another acquire gets the key. */
         (void)sqlite_data_acquire(backend, "k", 30000);
         sql(dir->file, statement, NULL, 0);
         sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
         held = sqlite_data_acquire(backend, "k", 1000);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     }
-    /* An id that is none matches none; a key that is none does not keep its owner from it. */
+    /* A damaged id matches no lock. A damaged key does not keep the holder from its lock. */
     syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
     sql(dir->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
@@ -299,7 +300,7 @@ static void the_same_request_again_is_the_grant(void **state)
     assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err), &err);
     assert_in_range(op.remaining_ms, 25000, 31000);
 
-    /* Undoing is final at once, there or not. */
+    /* An undo is final at once, whether the lock exists or not. */
     syncguard_limits limits = sqlite_data_limits();
     for (int i = 0; i < 2; i++)
         assert_status(
@@ -318,7 +319,7 @@ static const char *sqlite_data_rows_text(const test_dir *dir)
 }
 
 /* I-ISL-04: a lock that has been dead for less than 2000 ms is not removed. On a slow machine it
- * may have become old enough: then the next is younger. */
+ * may have become old enough; then the next one is younger. */
 static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_backend *backend)
 {
     syncguard_status status = SYNCGUARD_OK;
@@ -376,7 +377,7 @@ static void cleanup_removes_only_what_it_saw(void **state)
 }
 
 #define MANY SYNCGUARD_BATCH_MAX
-#define SLOTS 4096 /* of the -wake file */
+#define CELLS 4096 /* of the -wake file */
 
 static void many_renewals_in_one_transaction(void **state)
 {
@@ -412,27 +413,28 @@ static void many_renewals_in_one_transaction(void **state)
     syncguard_close(backend);
 }
 
-/* How many slots of the -wake file differ from before[], which becomes what is there now. */
-static int changed_slots(const test_dir *dir, uint64_t before[SLOTS])
+/* How many cells of the -wake file differ from before[], which is then updated. */
+static int changed_cells(const test_dir *dir, uint64_t before[CELLS])
 {
-    static uint64_t now[SLOTS];
+    static uint64_t now[CELLS];
     char path[600];
     snprintf(path, sizeof path, "%s-wake", dir->file);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    assert_int_equal(fread(now, sizeof now[0], SLOTS, file), SLOTS);
+    assert_int_equal(fread(now, sizeof now[0], CELLS, file), CELLS);
     fclose(file);
     int changed = 0;
-    for (int i = 0; i < SLOTS; i++)
+    for (int i = 0; i < CELLS; i++)
         changed += now[i] != before[i];
     memcpy(before, now, sizeof now);
     return changed;
 }
 
-/* Waiters elsewhere are told of an earlier end; of a renewal nobody is, and it costs no write. */
+/* Waiters in other processes are notified of an earlier end. A renewal notifies no waiter, and
+ * costs no write. */
 static void only_an_earlier_end_is_published(void **state)
 {
-    static uint64_t slots[SLOTS];
+    static uint64_t cells[CELLS];
     const test_dir *dir = *state;
     static const int64_t ttls[] = {30000, 90000, 60000, 60000};
     syncguard_error err;
@@ -440,7 +442,7 @@ static void only_an_earlier_end_is_published(void **state)
     syncguard_grant one = sqlite_data_acquire(backend, "a", 30000),
                     other = sqlite_data_acquire(backend, "b", 30000);
     syncguard_limits limits = sqlite_data_limits();
-    (void)changed_slots(dir, slots);
+    (void)changed_cells(dir, cells);
     usleep(5000);
     for (int i = 0; i < 4; i++) {
         syncguard_extend_op items[2] = {{.lock_id = one.lock_id, .ttl_ms = ttls[i]},
@@ -448,19 +450,19 @@ static void only_an_earlier_end_is_published(void **state)
         bool earlier = i > 0 && ttls[i] < ttls[i - 1];
         assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 2, &limits, &err),
                       &err);
-        assert_int_equal(changed_slots(dir, slots), earlier ? 1 : 0);
+        assert_int_equal(changed_cells(dir, cells), earlier ? 1 : 0);
         usleep(5000);
     }
     for (int i = 0; i < 4; i++) {
         assert_status(SYNCGUARD_OK,
                       syncguard_extend(backend, other.lock_id, ttls[i], NULL, NULL, &err), &err);
-        assert_int_equal(changed_slots(dir, slots), i % 2 == 0 ? 1 : 0);
+        assert_int_equal(changed_cells(dir, cells), i % 2 == 0 ? 1 : 0);
         usleep(5000);
     }
     syncguard_close(backend);
 }
 
-/* Only the damaged one is left undecided. */
+/* Only the damaged lock is left undecided. */
 static void a_damaged_record_does_not_stop_other_renewals(void **state)
 {
     const test_dir *dir = *state;
@@ -493,7 +495,7 @@ typedef struct counted {
     char last[SYNCGUARD_KEY_SIZE];
 } counted;
 
-/* Uses the handle while the listing runs: nothing may be held. */
+/* Uses the handle while the listing runs, which must not hold the gate or a transaction. */
 static bool count_row(void *context, const syncguard_record *record)
 {
     counted *self = context;
@@ -651,7 +653,7 @@ static void *sqlite_data_waiter_run(void *argument)
     return argument;
 }
 
-/* Nobody else reports its end: the caller has heard of a failure. */
+/* The caller got a failure, so only the acquire itself can report that the lock has ended. */
 static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
 {
     const test_dir *dir = *state;
@@ -673,7 +675,7 @@ static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
 
 static int checkpoints;
 static char wake_file[PATH_BYTES];
-static uint64_t published; /* what a checkpoint found in the wake file */
+static uint64_t published; /* the checksum of the wake file during a checkpoint */
 
 int __real_sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *name, int mode, int *frames,
                                      int *copied);
@@ -689,7 +691,7 @@ int __wrap_sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *name, int mode, in
     return __real_sqlite3_wal_checkpoint_v2(db, name, mode, frames, copied);
 }
 
-/* The next commit of anybody makes a checkpoint due. */
+/* Fills the WAL until the next commit of any process makes a checkpoint due. */
 static void fill_wal(const test_dir *dir)
 {
     sqlite3 *db = NULL;
@@ -704,7 +706,7 @@ static void fill_wal(const test_dir *dir)
     checkpoints = 0;
 }
 
-/* Who waits in another process need not wait for the checkpoint, too. */
+/* A waiter in another process must not have to wait for the checkpoint, too. */
 static void a_release_is_published_before_its_checkpoint(void **state)
 {
     const test_dir *dir = *state;
@@ -718,7 +720,7 @@ static void a_release_is_published_before_its_checkpoint(void **state)
     bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
     assert_true(locked);
-    assert_int_equal(checkpoints, 0); /* who only reads makes none */
+    assert_int_equal(checkpoints, 0); /* a handle that only reads makes none */
     uint64_t before = file_sum(beside(dir, "locks.db-wake", wake_file));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     assert_int_equal(checkpoints, 1);

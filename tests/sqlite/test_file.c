@@ -1,6 +1,6 @@
 /*
- * The file: where it is made and how, what is refused, and that what is refused
- * stays as it was.
+ * The file: where and how it is created, which files are refused, and that a refused file is not
+ * changed.
  */
 #include "support.h"
 
@@ -19,7 +19,7 @@
 /* Replaces the kernel's answer, so that a network file system can be tested without a network. */
 static long pretended_type;
 
-/* The library's own calls of statfs end here. */
+/* The library's calls of statfs end here. */
 int statfs(const char *path, struct statfs *about)
 {
     long result = syscall(SYS_statfs, path, about);
@@ -75,7 +75,7 @@ static void made_private_under_any_umask(void **state)
     }
 }
 
-/* A group shares the locks: all files have the mode, whoever creates them. */
+/* A group shares the locks: all files have the mode, whichever user creates them. */
 static void shared_with_a_group_under_any_umask(void **state)
 {
     const test_dir *dir = *state;
@@ -126,7 +126,7 @@ static void chmod_all(const char *file, mode_t mode)
     }
 }
 
-/* Each file is created for its owner alone, and only then opened to the group. */
+/* Each file is created for its owner only, and then opened to the group. */
 static void users_of_a_group_wait_while_another_creates_the_files(void **state)
 {
     const test_dir *dir = *state;
@@ -204,8 +204,8 @@ static void bad_paths_are_refused(void **state)
     assert_false(sqlite_file_exists(beside(dir, "nowhere.db", path)));
 }
 
-/* The answer of a worker that opens the database on a read-only file system; prepare: shell
- * commands that end with making it so. */
+/* The output of a worker that opens the database on a read-only file system. prepare: shell
+ * commands, the last of which makes the file system read-only. */
 static void open_read_only(const test_dir *dir, const char *prepare, char *line, size_t size)
 {
     char command[5 * PATH_BYTES];
@@ -260,7 +260,7 @@ static void only_symbolic_links_are_accepted(void **state)
     syncguard_close(other);
     syncguard_close(backend);
 
-    /* A second name would have other files beside it. */
+    /* The same file under a second name would have other files beside it. */
     assert_int_equal(link(dir->file, beside(dir, "hard.db", path)), 0);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
@@ -290,7 +290,8 @@ static void network_file_systems_are_refused(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
 }
 
-/* Opening must fail, name the file, and leave it and its folder as they were. */
+/* Opening must fail with a message that names the file, and must change neither the file nor its
+ * folder. */
 static void sqlite_file_expect_refusal(const test_dir *dir, const char *name,
                                        syncguard_status expected)
 {
@@ -326,7 +327,7 @@ static void foreign_files_are_left_untouched(void **state)
     sqlite_file_expect_refusal(dir, "text", SYNCGUARD_E_INVALID_ARGUMENT);
     sqlite_file_expect_refusal(dir, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
 
-    /* Somebody else's database, in either journal mode. */
+    /* The database of another program, in either journal mode. */
     write_file(beside(dir, "other.db", path), "", 0);
     sql(path, "CREATE TABLE t(x)", NULL, 0);
     sqlite_file_expect_refusal(dir, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
@@ -365,7 +366,7 @@ static void an_empty_file_becomes_a_store(void **state)
     assert_string_equal(mode, "wal");
 }
 
-/* One of our files with its inside damaged, in several ways. */
+/* One of our files, damaged in several ways. */
 static void damaged_files(void **state)
 {
     const test_dir *dir = *state;
@@ -443,7 +444,7 @@ static void missing_permissions_are_named(void **state)
         fail_msg("file not writable: %s", line);
 }
 
-/* After trouble the store must hold what it held, and go on. */
+/* After a failure the store must still have its locks, and remain usable. */
 static void assert_intact(const test_dir *dir, const char *held_id)
 {
     char text[64];
@@ -475,7 +476,7 @@ static void a_limit_on_file_size_loses_nothing(void **state)
     char id[SYNCGUARD_LOCK_ID_SIZE];
     char line[400];
     sqlite_file_hold(dir->file, id);
-    /* The WAL cannot grow beyond what it has. */
+    /* The WAL cannot grow beyond its current size. */
     int code = run_worker(line, sizeof line, "limit", "40000", "grants", dir->url, "20", NULL);
     assert_int_equal(code, 0);
     child worker = start_worker("limit", "40000", "grants", dir->url, "20", NULL);
@@ -533,7 +534,7 @@ static void a_full_disk_loses_nothing(void **state)
     snprintf(fresh, sizeof fresh, "%.300s/new.db", folder);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(fresh, &err), &err);
     assert_int_equal(unlink(filler), 0);
-    /* The same handle goes on. */
+    /* The same handle remains usable. */
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     syncguard_close(backend);
@@ -542,7 +543,7 @@ static void a_full_disk_loses_nothing(void **state)
     assert_int_equal(umount(folder), 0);
 }
 
-/* Its own WAL must not fill a file system however small it is. */
+/* The WAL must not fill a file system, however small it is. */
 static void a_tiny_file_system_stays_usable(void **state)
 {
     const test_dir *dir = *state;
@@ -581,7 +582,7 @@ static void a_tiny_file_system_stays_usable(void **state)
     }
 }
 
-/* However few descriptors are left: granted or not, never a lock that nobody knows of. */
+/* However few descriptors are left: an acquire succeeds or leaves no lock behind. */
 static void no_descriptor_left_leaves_no_lock(void **state)
 {
     const test_dir *dir = *state;

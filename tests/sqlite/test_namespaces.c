@@ -29,7 +29,7 @@ static void namespaces_pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* A process that sees the machine in its own way: the prefix of the worker's arguments. */
+/* A process with its own view of the machine: the prefix of the worker's arguments. */
 typedef struct view {
     const char *name;
     const char *words[3];
@@ -89,7 +89,7 @@ static void every_view_excludes_every_other(void **state)
     }
 }
 
-/* Nor does anybody keep it longer than the others. */
+/* No view sees the lock expire later than the others. */
 static void every_view_sees_it_expire(void **state)
 {
     const test_dir *dir = *state;
@@ -115,7 +115,7 @@ static bool namespaces_key_is_locked(syncguard_backend *backend)
     return locked;
 }
 
-/* What a row of a container with its own boot id is after a reboot: the clock has begun anew. */
+/* A row of a container with its own boot id, after a reboot: the boot clock has begun anew. */
 static void the_clock_decides_about_rows_without_a_boot_id(void **state)
 {
     const test_dir *dir = *state;
@@ -165,7 +165,7 @@ static void an_unknown_clock_is_refused(void **state)
     assert_int_equal(code, 2);
     if (strncmp(line, "ServiceUnavailable", 18) != 0 || strstr(line, "time namespace") == NULL)
         fail_msg("%s", line);
-    /* Neither boot id nor namespaces can be seen; nor can a leak detector do its work. */
+    /* Neither boot id nor namespaces can be read, and a leak detector cannot work. */
     assert_int_equal(setenv("ASAN_OPTIONS", "detect_leaks=0", 1), 0);
     char empty[PATH_BYTES];
     beside(dir, "empty", empty);
@@ -213,7 +213,7 @@ static void a_file_that_is_mounted_alone_is_refused(void **state)
             strstr(line, "mount the folder") == NULL)
             fail_msg("%s: exit %d, %s", target, code, line);
     }
-    /* The folder brings all of them along. */
+    /* A mount of the folder has all of the files. */
     int code = run_worker(line, sizeof line, "over", dir->path, folder, "try", url, "k", NULL);
     if (code != 1)
         fail_msg("exit %d, %s", code, line);
@@ -248,7 +248,8 @@ static void the_root_of_another_process_is_refused(void **state)
     int code = run_worker(line, sizeof line, "try", url, "k", NULL);
     if (code != 2 || strstr(line, "root of another process") == NULL)
         fail_msg("exit %d, %s", code, line);
-    /* Nor is it the working folder, for which getcwd has the path of another folder here. */
+    /* It is not accepted as the working folder either: getcwd returns a path that is another folder
+     * here. */
     snprintf(url, sizeof url, "/proc/%d/root%s", (int)worker.pid, hidden);
     try_in_folder(url, line, sizeof line, &code);
     assert_int_equal(end_worker(&worker), 0);

@@ -26,7 +26,8 @@ static void sqlite_processes_pause_ms(long ms)
 #define PROCESSES 8
 #define INCREMENTS 32000
 
-/* Every line of the log was written under the lock: numbers without a gap, fences that rise. */
+/* Every line of the log was written under the lock, so the numbers have no gap and the fences
+ * rise. */
 static void check_log(const char *path, long expected)
 {
     long before = 0;
@@ -94,8 +95,8 @@ static unsigned wal_salt(const char *wal)
            header[19];
 }
 
-/* Processes that never pause must not keep the WAL from starting anew. How long it gets until then
- * depends on the disk and on what else the machine does. */
+/* Processes that never pause must not keep the WAL from starting anew. Its length until then
+ * depends on the disk and on the load of the machine. */
 static void the_wal_starts_anew_under_load(void **state)
 {
     const test_dir *dir = *state;
@@ -181,7 +182,7 @@ static void killed_in_the_middle_no_fence_is_lost(void **state)
             sizeof counter);
         if (strcmp(counter, last) < 0)
             fail_msg("the counter is %s, %s was granted", counter, last);
-        /* Whatever it held is in the way of the next round. */
+        /* A lock that the killed process held would block the next round. */
         sql(dir->file, "DELETE FROM syncguard_locks", NULL, 0);
     }
     char text[32];
@@ -231,7 +232,7 @@ static void busy_honours_deadline_and_abort(void **state)
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_extend(backend, held.lock_id, 1000, &call, NULL, &err), &err);
 
-    /* Readers and those who find the key held need not wait for a writer. */
+    /* Readers, and acquires that find the key held, need not wait for a writer. */
     begin = now_us();
     bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "held", &call, &locked, &err), &err);
@@ -258,7 +259,8 @@ static void busy_honours_deadline_and_abort(void **state)
     syncguard_close(backend);
 }
 
-/* Whoever is stopped in the middle of a transaction holds nobody up who only opens the file. */
+/* A process that is stopped in the middle of a transaction does not delay others that only open the
+ * file. */
 static void opening_waits_for_nobody(void **state)
 {
     const test_dir *dir = *state;
@@ -294,7 +296,7 @@ static void opening_waits_for_nobody(void **state)
     }
 }
 
-/* Nor does a lock on the folder: it delays only the creation of the file. */
+/* A lock on the folder does not delay them either: it delays only the creation of the file. */
 static void a_locked_folder_is_waited_for(void **state)
 {
     const test_dir *dir = *state;
@@ -354,7 +356,7 @@ static void a_release_wakes_another_process(void **state)
     syncguard_close(backend);
 }
 
-/* Many keys at once, so that several share a slot of the wake file. */
+/* So many keys that several share a cell of the wake file. */
 static void waiters_of_many_keys_are_all_woken(void **state)
 {
     const test_dir *dir = *state;
@@ -384,7 +386,7 @@ static void waiters_of_many_keys_are_all_woken(void **state)
     syncguard_close(backend);
 }
 
-/* Waiters never poll here: a release that one of them misses is a minute of standstill. */
+/* Waiters never poll here, so a missed release would stop one of them for a minute. */
 static void no_wake_up_is_lost_in_thousands(void **state)
 {
     const test_dir *dir = *state;
@@ -410,7 +412,7 @@ static void no_wake_up_is_lost_in_thousands(void **state)
 
 /* ---- fork ---- */
 
-/* 0 if the child is refused in every way and leaves without harm. */
+/* 0 if every use in the child is refused and does no harm. */
 static int sqlite_processes_use_in_child(const test_dir *dir, syncguard_backend *backend)
 {
     syncguard_error err;
@@ -455,7 +457,7 @@ static void a_forked_child_is_refused(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     char line[64];
-    /* The parent's locks hold, for others too, and it goes on. */
+    /* The parent still has its locks, other processes see them, and its handle remains usable. */
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "k", NULL), 1);
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "scope", NULL), 1);
     assert_true(syncguard_lock_held(lock));

@@ -1,6 +1,6 @@
 /*
- * Files that are removed or replaced while they are open: it is noticed, waiters go
- * on with what is there now, and a holder learns that its lock is lost.
+ * Files that are removed or replaced while they are open: the handle notices it, waiters continue
+ * with the new files, and a holder learns that its lock is lost.
  */
 #include "support.h"
 
@@ -71,7 +71,7 @@ static long sqlite_reconnects_total(const syncguard_backend *backend)
     return strtol(strchr(at, '}') + 1, NULL, 10);
 }
 
-/* Opening what has taken the place of the file counts as a reconnect. */
+/* Opening the file that has taken the place of the old one counts as a reconnect. */
 static void a_new_file_is_a_reconnect(void **state)
 {
     const test_dir *dir = *state;
@@ -144,7 +144,7 @@ static void the_log_callback_holds_up_nobody(void **state)
     syncguard_close(user.backend);
 }
 
-/* By every command that makes the file at the path another one, or none. */
+/* Every command that replaces or removes the file at the path. */
 static void a_waiter_goes_on_with_the_new_file(void **state)
 {
     const test_dir *dir = *state;
@@ -206,7 +206,8 @@ static void a_holder_learns_of_the_loss(void **state)
     syncguard_close(backend);
 }
 
-/* Without its -wal and -shm files a database is another one for the next process that opens it. */
+/* Without its -wal and -shm files a database is a different one for the next process that opens
+ * it. */
 static void files_beside_the_database_are_noticed(void **state)
 {
     const test_dir *dir = *state;
@@ -221,7 +222,7 @@ static void files_beside_the_database_are_noticed(void **state)
     syncguard_grant grant;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                   &err);
-    /* What had reached the database is there, for everybody. */
+    /* All processes see the locks that had reached the database. */
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "before", NULL), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     syncguard_close(backend);
@@ -239,7 +240,7 @@ static void a_replaced_wake_file_loses_no_release(void **state)
         replaced_shell_run(dir, i == 0   ? "rm locks.db-wake"
                                 : i == 1 ? "mv locks.db-wake away"
                                          : "cp locks.db-wake other && mv other locks.db-wake");
-        /* Whoever opens the store now has another file. */
+        /* A process that opens the store now has another file. */
         assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
         replaced_pause_ms(200);
         syncguard_backend *other = open_file(dir->file);
@@ -275,7 +276,8 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
     syncguard_close(backend);
 }
 
-/* Wherever opening the new files fails, the next attempt does not take them for the old ones. */
+/* At whatever step opening the new files fails, the next attempt does not take them for the old
+ * ones. */
 static void a_failed_reopening_is_repeated(void **state)
 {
     const test_dir *dir = *state;
@@ -321,7 +323,7 @@ static void reused_inode_numbers_do_not_matter(void **state)
         replaced_pause_ms(20);
         syncguard_grant grant;
         syncguard_error err;
-        /* Noticed, and closed; another process creates the new files. */
+        /* The handle notices the removal and closes its files; another process creates new ones. */
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                       syncguard_acquire(backend, "k", 1000, &call, &grant, &err), &err);
         char line[400];

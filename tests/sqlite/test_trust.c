@@ -1,6 +1,6 @@
 /*
- * Folders and files that others could use to make us write elsewhere: refused, and
- * what they point at stays as it was, owner included. As root, with nobody as the other.
+ * Folders and files by which other users could make us write elsewhere are refused, and their
+ * targets stay unchanged, owner included. Runs as root, with the user nobody as the other user.
  */
 #include "support.h"
 
@@ -70,7 +70,7 @@ static void planted_links_are_refused(void **state)
         for (size_t i = 0; i < 4; i++) {
             snprintf(planted, sizeof planted, "%s%s", dir->file, suffixes[i]);
             (void)unlink(planted);
-            if (made == 0) /* else what is there would be removed as a leftover */
+            if (made == 0) /* otherwise the file would be removed as a leftover */
                 write_file(dir->file, "", 0);
             assert_int_equal(link(victim, planted), 0);
             trust_expect_refusal(dir->file, planted);
@@ -116,7 +116,8 @@ static void root_stays_out_of_the_folders_of_others(void **state)
     }
     trust_expect_refusal(file, "another user");
     assert_untouched(victim, sum);
-    /* Nor below one: its owner can put another folder in the place of ours. */
+    /* A folder below such a folder is refused, too: its owner can put another folder in the place
+     * of ours. */
     snprintf(planted, sizeof planted, "%s/below", folder);
     assert_int_equal(mkdir(planted, 0700), 0);
     snprintf(file, sizeof file, "%s/below/locks.db", folder);
@@ -125,7 +126,7 @@ static void root_stays_out_of_the_folders_of_others(void **state)
 
 /* If set, this folder takes the place of the next one that is created. */
 static const char *swapped_in;
-/* If set, nobody creates this folder just before us. */
+/* If set, the user nobody creates this folder just before us. */
 static const char *preempted;
 
 int __real_mkdir(const char *path, mode_t mode);
@@ -174,7 +175,7 @@ static void trust_link_make(const char *target, const char *path, uid_t owner)
     assert_int_equal(lchown(path, owner, owner), 0);
 }
 
-/* With the link repointed there would be two sets of files, and two holders. */
+/* If such a link were changed, there would be two sets of files, and two holders. */
 static void links_of_others_are_not_followed(void **state)
 {
     const test_dir *dir = *state;
@@ -183,7 +184,7 @@ static void links_of_others_are_not_followed(void **state)
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(mkdir(beside(dir, "own", own), 0700), 0);
     char theirs[PATH_BYTES];
-    /* In a folder of another user, whoever owns the link. */
+    /* A link in a folder of another user, whoever owns the link. */
     assert_int_equal(mkdir(beside(dir, "theirs", theirs), 0755), 0);
     assert_int_equal(chown(theirs, NOBODY, NOBODY), 0);
     char link[PATH_BYTES + 16];
@@ -199,7 +200,7 @@ static void links_of_others_are_not_followed(void **state)
     snprintf(file, sizeof file, "%s/../own/locks.db", theirs);
     trust_expect_refusal(file, "another user");
     char open[PATH_BYTES];
-    /* In a folder like /tmp, for root and for everybody else. */
+    /* A link in a folder like /tmp, for root and for all other users. */
     assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
     assert_int_equal(chmod(open, 01777), 0);
     snprintf(link, sizeof link, "%s/ln", open);
@@ -223,13 +224,13 @@ static void links_of_others_are_not_followed(void **state)
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 1);
 }
 
-/* If set, a link of nobody to relinked_to takes the place of this folder after it was inspected for
- * the first time. */
+/* If set, a link of the user nobody to relinked_to takes the place of this folder after it was
+ * inspected for the first time. */
 static const char *relinked;
 static char relinked_to[PATH_BYTES];
 
-/* If set, nobody creates this file after it was found missing for the first time: a journal that
- * leaves nothing of the database. */
+/* If set, the user nobody creates this file after it was found missing for the first time: a
+ * journal that would empty the database. */
 static const char *slipped_in;
 
 static void slip_in(const char *path)
@@ -258,8 +259,8 @@ int __wrap_lstat(const char *path, struct stat *about)
     return result;
 }
 
-/* Nor is a link that takes the place of a folder once that was inspected, or could not be created.
- * In a folder like /tmp, anybody can do that with a folder of their own. */
+/* A link is not followed either if it takes the place of a folder that was inspected or could not
+ * be created. In a folder like /tmp, any user can do that with a folder of their own. */
 static void folders_that_become_links_are_not_followed(void **state)
 {
     const test_dir *dir = *state;
@@ -302,7 +303,8 @@ static void assert_ours(const char *file)
     }
 }
 
-/* In a folder like /tmp, another user can create a file between our look and SQLite's. */
+/* In a folder like /tmp, another user can create a file after our check and before SQLite opens
+ * it. */
 static void files_that_appear_after_the_check_are_not_used(void **state)
 {
     const test_dir *dir = *state;
@@ -329,7 +331,7 @@ static void files_that_appear_after_the_check_are_not_used(void **state)
     char fences[64];
     sql(file, "SELECT fence FROM syncguard_fence_counters", fences, sizeof fences);
     assert_string_equal(fences, "6");
-    /* Nor while the database is created. */
+    /* Files that appear while the database is created are not used either. */
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(unlink(file), 0);
         snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
@@ -374,7 +376,7 @@ static void folders_that_everybody_may_write_to(void **state)
     trust_store_use(file);
     if (geteuid() != 0)
         return;
-    /* Somebody else's files are theirs to write to, also where they can be reached. */
+    /* A file of another user is refused, even where it is writable. */
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(chmod(file, 0666), 0);
     char line[400];

@@ -10,7 +10,7 @@
  *   worker fences URL KEY                    for ever: acquire, print the fence, release
  *   worker count URL KEY FILE THREADS N      increments the number in FILE under the lock;
  *                                            appends number and fence to FILE.log, under it too
- *   worker relay ...                         as count, without polling, and everybody gives way
+ *   worker relay ...                         as count, without polling, and all processes give way
  *   worker wait URL KEY                      prints "waiting", then its time of the grant in us
  *   worker hold FILE                         write-locks a database until stdin ends
  *   worker as UID ...                        any of these as another user
@@ -130,7 +130,7 @@ typedef struct counting {
     int result;
 } counting;
 
-/* Reads the number, waits for nobody, writes it back plus one: only the lock protects it. */
+/* Reads the number and writes it back plus one. Only the lock on the key protects it. */
 static long sqlite_worker_increment(const char *file)
 {
     char text[32] = "";
@@ -311,7 +311,7 @@ static bool mount_over(const char *file, const char *target)
            mount(file, target, NULL, MS_BIND, NULL) == 0;
 }
 
-/* For children, and for this process once it enters. */
+/* The namespace applies to children, and to this process once it enters it. */
 static bool make_shifted_namespace(const char *seconds)
 {
     char text[64];
@@ -341,7 +341,7 @@ static int sqlite_worker_shifted(const char *seconds, char **rest)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* unsure: and then makes a namespace for its children, so that its own shift is unknown. */
+/* unsure: also makes a namespace for its children afterwards, so that its own shift is unknown. */
 static int sqlite_worker_enter(bool unsure, const char *seconds, const char *url, const char *key)
 {
     syncguard_backend *backend = NULL;
@@ -359,7 +359,7 @@ static int sqlite_worker_enter(bool unsure, const char *seconds, const char *url
         result = entered ? sqlite_worker_acquire(backend, key, 60000) : 77;
         close(fd);
     }
-    if (unsure && result == 3) /* asking again makes it no surer */
+    if (unsure && result == 3) /* the next attempt must fail, too */
         result = sqlite_worker_acquire(backend, key, 60000);
     syncguard_close(backend);
     return result;

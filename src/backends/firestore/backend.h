@@ -22,8 +22,8 @@ typedef struct sg_firestore_backend {
     sg_firestore_pool pool;
     sg_firestore_clock clock;
     sg_firestore_cache cache;
-    atomic_bool unreachable; /* the last request had no answer */
-    pid_t pid;               /* of the process whose connections these are */
+    atomic_bool unreachable; /* the last request got no answer */
+    pid_t pid;               /* of the process that owns the connections */
 } sg_firestore_backend;
 
 /* One operation: its limits, and where a failure is reported. */

@@ -1,6 +1,6 @@
 /*
- * See cache.h. A hash table. Entries go with a release, with a failed guess, and some time after
- * their expiry: each insertion searches two buckets for expired ones.
+ * See cache.h. A hash table. Entries are removed by a release, by a failed guess, and some time
+ * after their expiry: each insertion searches two buckets for expired ones.
  *
  * Locking: cache->mutex guards everything and is a leaf.
  */
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-#define BUCKETS 4096 /* a power of two; a chain of 256 at most is nothing beside a request */
+/* A power of two. A chain of at most 256 entries costs little compared with a request. */
+#define BUCKETS 4096
 #define MAX_ENTRIES (1u << 20)
 
 typedef struct sg_firestore_cache_entry {
@@ -31,7 +32,7 @@ syncguard_status sg_firestore_cache_init(sg_firestore_cache *cache, syncguard_er
     return syncguard_fail_memory(err);
 }
 
-/* Without buckets too: a forked child may have had no memory for them. */
+/* buckets may be NULL: a forked child may have had no memory for them. */
 static void firestore_cache_free_entries(sg_firestore_cache *cache)
 {
     for (size_t i = 0; cache->buckets != NULL && i < BUCKETS; i++) {
@@ -54,8 +55,8 @@ void sg_firestore_cache_destroy(sg_firestore_cache *cache)
 
 syncguard_status sg_firestore_cache_after_fork(sg_firestore_cache *cache, syncguard_error *err)
 {
-    /* If a thread held the mutex when the process forked, the table may be half changed: then it is
-     * abandoned. */
+    /* If a thread held the mutex when the process forked, the table may be half changed: then the
+     * table is abandoned. */
     if (pthread_mutex_trylock(&cache->mutex) == 0) {
         firestore_cache_free_entries(cache);
         pthread_mutex_unlock(&cache->mutex);

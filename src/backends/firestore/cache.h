@@ -27,9 +27,10 @@ typedef struct sg_firestore_cache {
 
 syncguard_status sg_firestore_cache_init(sg_firestore_cache *cache, syncguard_error *err);
 void sg_firestore_cache_destroy(sg_firestore_cache *cache);
-/* In a forked child: empty, since locks belong to the parent. */
+/* In a forked child: empties the cache, because the locks belong to the parent. */
 syncguard_status sg_firestore_cache_after_fork(sg_firestore_cache *cache, syncguard_error *err);
-/* Adds or replaces. Does nothing without memory, when full, or for a time that is too long. */
+/* Adds or replaces an entry. Does nothing if memory runs out, the cache is full, or update_time is
+ * too long. */
 void sg_firestore_cache_put(sg_firestore_cache *cache, const char *lock_id, const char *key,
                             size_t key_length, const char *update_time, int64_t expires_at_ms,
                             int64_t now_ms);

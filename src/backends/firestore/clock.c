@@ -15,8 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Two oscillators may part by this much, in nanoseconds per microsecond of age: 500 ppm is more
- * than NTP lets a clock slew. */
+/* Two oscillators may drift apart by this much, in nanoseconds per microsecond of age: 500 ppm is
+ * more than NTP lets a clock slew. */
 #define AGEING_PPM 500
 #define LOG_PAUSE_NS (INT64_C(60000) * SYNCGUARD_NS_PER_MS)
 #define ASK_PAUSE_NS (INT64_C(500) * SYNCGUARD_NS_PER_MS)
@@ -86,7 +86,7 @@ bool sg_firestore_clock_read(sg_firestore_clock *clock, const sg_firestore_insta
     pthread_mutex_lock(&clock->mutex);
     bool known = clock->samples > 0;
     if (known) {
-        int64_t from_sample = llabs(now - clock->taken_ns); /* which may have come since */
+        int64_t from_sample = llabs(now - clock->taken_ns); /* the sample may be the newer one */
         info->offset_us = (at->wall_ns - (now + clock->base_ns)) / 1000;
         info->error_us =
             (firestore_clock_aged_error(clock, clock->taken_ns + from_sample) + half) / 1000 + 1;
@@ -103,7 +103,8 @@ int64_t sg_firestore_clock_certain_us(const syncguard_firestore_clock_info *info
     return certain > 0 ? certain : 0;
 }
 
-/* Whether something is due that was last done at *last_ns; then that is now. */
+/* Returns whether something that was last done at *last_ns is due, and if so sets *last_ns to
+ * now. */
 static bool firestore_clock_claim_due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
 {
     int64_t now = syncguard_clock_ns();
@@ -133,7 +134,7 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
         firestore_clock_claim_due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
-                              "firestore: this machine's clock is off by %lldms (+-%lldms), and "
+                              "this machine's clock is off by %lldms (+-%lldms), and "
                               "it decides which locks have expired",
                               offset_ms, error_ms);
     if (use == SG_FIRESTORE_EXPIRY && info.offset_us > 0)

@@ -1,4 +1,5 @@
-/* How far this machine's wall clock is from the server's, learnt from its answers. */
+/* How far this machine's wall clock is from the server's clock, measured by the server's
+ * answers. */
 #ifndef SG_FIRESTORE_CLOCK_H
 #define SG_FIRESTORE_CLOCK_H
 
@@ -27,7 +28,7 @@ typedef struct sg_firestore_instant {
 } sg_firestore_instant;
 
 typedef enum sg_firestore_clock_use {
-    SG_FIRESTORE_LIVENESS, /* another's lock is dead: no wrong clock may decide that */
+    SG_FIRESTORE_LIVENESS, /* another holder's lock is dead: no wrong clock may decide that */
     SG_FIRESTORE_EXPIRY    /* of our own lock: a clock that is behind makes it too early */
 } sg_firestore_clock_use;
 

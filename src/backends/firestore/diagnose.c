@@ -1,7 +1,7 @@
 /*
- * What would break the promises on this store: the clock, a missing index, missing permissions, and
- * documents that every other operation skips. Reads only; the test of the permission to write is a
- * commit that cannot apply.
+ * Finds what would break the guarantees on this store: the clock, a missing index, missing
+ * permissions, and documents that every other operation skips. Reads only; the test of the
+ * permission to write is a commit that cannot apply.
  */
 #include "diagnose.h"
 
@@ -70,7 +70,7 @@ static syncguard_status firestore_diagnose_clock(const diagnosis *d)
     return SYNCGUARD_OK;
 }
 
-/* A server that does not explain queries, or not this one, leaves the plan unknown. */
+/* A server that does not explain queries, or cannot explain this one, leaves the plan unknown. */
 static syncguard_status firestore_diagnose_plan(const diagnosis *d, const char *lock_id,
                                                 sg_firestore_plan *plan)
 {
@@ -113,8 +113,8 @@ static syncguard_status firestore_diagnose_query(const diagnosis *d, const char 
     return status;
 }
 
-/* In the Enterprise edition no index is created by itself, and a query without one reads all
- * documents of the collection: it is not tried. */
+/* The Enterprise edition creates no index by itself, and a query without an index reads all
+ * documents of the collection. Such a query is not tried. */
 static syncguard_status firestore_diagnose_index(const diagnosis *d)
 {
     static const char probe[] = "syncguard-doctor-probe";
@@ -132,9 +132,9 @@ static syncguard_status firestore_diagnose_index(const diagnosis *d)
 }
 
 /*
- * Create, update and delete in one commit whose preconditions cannot hold (documents that do not
- * exist, unchanged since 1970): it is refused for lack of permission or, having changed nothing,
- * for the preconditions.
+ * Tries a create, an update and a delete in one commit whose preconditions cannot hold (documents
+ * that do not exist, unchanged since 1970). The server refuses it for lack of permission or,
+ * without changing anything, because of the preconditions.
  */
 static syncguard_status firestore_diagnose_permissions(const diagnosis *d)
 {
@@ -169,8 +169,8 @@ static syncguard_status firestore_diagnose_permissions(const diagnosis *d)
 
 /* ---- unreadable documents ---- */
 
-/* Other operations skip them, and those in sub-collections, where the TypeScript library keeps
- * locks of keys with slashes. */
+/* Other operations skip unreadable documents, and documents in sub-collections, where the
+ * TypeScript library keeps locks of keys with slashes. */
 
 typedef struct survey {
     char collection[SG_FIRESTORE_PATH_BYTES]; /* full name */
@@ -208,7 +208,7 @@ static bool firestore_survey_document(void *context, const json_t *document, con
         else
             firestore_survey_count(s, document);
     }
-    /* At the end of a page. */
+    /* The survey stops at the end of a page only. */
     if (++s->seen % PAGE == 0 && (s->seen >= MAX_DOCUMENTS || syncguard_clock_ns() >= s->stop_ns)) {
         s->unfinished = true;
         return false;

@@ -20,7 +20,7 @@ static const sg_firestore_error_class classes[] = {
     {"UNKNOWN", 0, SYNCGUARD_E_INTERNAL, false, true},
     {"DATA_LOSS", 0, SYNCGUARD_E_INTERNAL, false, true},
     {"UNIMPLEMENTED", 501, SYNCGUARD_E_INTERNAL, false, false},
-    /* No words of Firestore, but of a proxy before it. */
+    /* These come from a proxy in front of Firestore, not from Firestore itself. */
     {"HTTP_407", 407, SYNCGUARD_E_AUTH_FAILED, false, false},
     {"HTTP_408", 408, SYNCGUARD_E_NETWORK_TIMEOUT, false, true},
     {"HTTP_413", 413, SYNCGUARD_E_INVALID_ARGUMENT, false, false},

@@ -1,4 +1,4 @@
-/* Firestore's status words and HTTP statuses into our statuses. */
+/* Maps Firestore's status words and HTTP statuses to our statuses. */
 #ifndef SG_FIRESTORE_ERRORS_H
 #define SG_FIRESTORE_ERRORS_H
 
@@ -12,8 +12,8 @@ typedef struct sg_firestore_error_class {
     bool may_have_been_applied; /* of a write */
 } sg_firestore_error_class;
 
-/* By the status word (NULL: none), or the HTTP status where a proxy answered; never by texts, which
- * may hold document names and are not passed on. */
+/* Classifies by the status word (NULL: none), or by the HTTP status if a proxy answered; never by
+ * texts, which may hold document names and are not passed on. */
 const sg_firestore_error_class *sg_firestore_classify(const char *word, long http);
 
 #endif

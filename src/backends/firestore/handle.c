@@ -3,7 +3,7 @@
  * descriptors it holds.
  *
  * Reading a bundle of CA certificates keeps a processor busy for up to a tenth of a second, during
- * which nobody checks the abort object. So the pool reads it once, at open, and all connections
+ * which the abort object is not checked. So the pool reads it once, at open, and all connections
  * share it; where libcurl uses another TLS library it reads the bundle itself.
  */
 #include "handle.h"
@@ -67,19 +67,19 @@ static size_t http_handle_on_header(char *data, size_t size, size_t count, void 
     return length;
 }
 
-/* A slot may be stale: libcurl does not report that it gives up a connection half made. */
+/* An entry may be stale: libcurl does not report that it gives up a half-open connection. */
 static void http_handle_note_socket(sg_firestore_handle *handle, int fd)
 {
-    sg_firestore_socket *slot = NULL;
+    sg_firestore_socket *entry = NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
-        if (handle->sockets[i].fd == fd || (slot == NULL && handle->sockets[i].fd < 0))
-            slot = &handle->sockets[i];
+        if (handle->sockets[i].fd == fd || (entry == NULL && handle->sockets[i].fd < 0))
+            entry = &handle->sockets[i];
         if (handle->sockets[i].fd == fd)
             break;
     }
-    if (slot != NULL) {
-        slot->fd = fd;
-        slot->identity = syncguard_fd_identify(fd);
+    if (entry != NULL) {
+        entry->fd = fd;
+        entry->identity = syncguard_fd_identify(fd);
     }
 }
 
@@ -140,7 +140,7 @@ static int http_handle_on_start(void *context, char *server_ip, char *local_ip, 
     (void)server_port;
     (void)local_port;
     handle->started++;
-    handle->closed = 0; /* those before were idle connections that had died */
+    handle->closed = 0; /* the sockets closed before belonged to idle connections that had died */
     return CURL_PREREQFUNC_OK;
 }
 #endif
@@ -154,8 +154,8 @@ static bool http_socket_is_of_network(const sg_firestore_socket *socket)
            name.ss_family != AF_UNIX;
 }
 
-/* One call of libcurl goes on as long as OpenSSL can read messages without data, such as
- * HelloRequest or KeyUpdate. When the time is over, the connection is cut off. */
+/* One call of libcurl continues as long as OpenSSL can read messages without data, such as
+ * HelloRequest or KeyUpdate. When the limits are reached, the connection is shut down. */
 static void http_handle_on_tls_message(int written, int version, int type, const void *message,
                                        size_t length, SSL *ssl, void *context)
 {
@@ -188,9 +188,10 @@ static CURLcode http_handle_on_tls(CURL *easy, void *tls_context, void *context)
 /* ---- making and freeing ---- */
 
 /*
- * libcurl makes a pair of sockets for curl_multi_wakeup, in older versions without close-on-exec:
- * they would stay open in every program that the caller starts. They are found by what a wake-up
- * does to them: one byte more to read in one, one buffer more to send in the other.
+ * libcurl makes a pair of sockets for curl_multi_wakeup. Older versions make it without
+ * close-on-exec, so it would stay open in every program that the caller starts. The pair is
+ * recognized by the effect of a wake-up: one socket has one more byte to read, the other one more
+ * buffer to send.
  */
 #define PAIR_SEARCH 64
 
@@ -287,7 +288,7 @@ static bool http_handle_configure(sg_firestore_handle *handle)
     SET(CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     if (syncguard_privileged())
-        SET(CURLOPT_PROXY, ""); /* not even the environment's */
+        SET(CURLOPT_PROXY, ""); /* not even one of the environment */
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);

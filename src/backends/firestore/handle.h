@@ -1,6 +1,6 @@
 /*
  * An HTTP handle: one easy handle of libcurl in one multi handle, so that it keeps its own
- * connections alive. In use it belongs to one caller.
+ * connections alive. While it is in use, it belongs to one caller.
  */
 #ifndef SG_FIRESTORE_HANDLE_H
 #define SG_FIRESTORE_HANDLE_H
@@ -12,16 +12,16 @@
 #define SG_FIRESTORE_MAX_REPLY_BYTES (8u << 20)
 #define SG_FIRESTORE_HANDLE_SOCKETS 8
 
-/* What became of a request. Valid also after a failure, but for status and body. */
+/* The result of a request. Also valid after a failure, except for status and body. */
 typedef struct sg_firestore_reply {
     long status;
     char *body;
     size_t length;
     size_t capacity;
-    int64_t start_ns; /* clock when the request could leave: the connection is set up */
+    int64_t start_ns; /* clock when the request could be sent: the connection was set up */
     int64_t end_ns;
     int64_t date_s; /* of the Date header; 0 if there is none */
-    bool sent;      /* something of it may have reached the server */
+    bool sent;      /* a part of it may have reached the server */
     bool resent;    /* it may have reached the server more than once */
     bool broken;    /* failure: the connection broke before the answer was complete */
 } sg_firestore_reply;
@@ -32,8 +32,8 @@ typedef struct sg_firestore_trust {
     struct x509_store_st *store; /* NULL: libcurl reads ca_file itself */
 } sg_firestore_trust;
 
-/* A descriptor, and what it referred to when it was made: the program may have closed it and opened
- * something else under its number. */
+/* A descriptor, and the file to which it referred when it was opened: the program may have closed
+ * it and opened another file under its number. */
 typedef struct sg_firestore_socket {
     int fd; /* -1: none */
     syncguard_fd_identity identity;
@@ -46,30 +46,30 @@ typedef struct sg_firestore_handle {
     struct sg_firestore_handle *previous;
     bool in_use;
     uint64_t returned; /* number of its last return to the pool */
-    /* connections, and libcurl's own pair where it is known */
+    /* connections, and libcurl's own socket pair where it is known */
     sg_firestore_socket sockets[SG_FIRESTORE_HANDLE_SOCKETS];
     bool used;           /* has carried a request before */
-    atomic_int *holders; /* of an abandoned one: the pool's, which it may outlive */
+    atomic_int *holders; /* of an abandoned handle, which may outlive the pool: the pool's count */
     const sg_firestore_trust *trust;
     /* of the running transfer */
     const syncguard_limits *limits;
     sg_firestore_reply *reply;
     int opened;  /* sockets made for it */
     int closed;  /* sockets closed meanwhile; since the last start, if that is known */
-    int started; /* times that its request was about to be sent */
+    int started; /* how often its request was about to be sent */
     bool too_long;
     bool no_memory;
     bool no_descriptor;
-    bool cut_off; /* its time was over */
+    bool cut_off; /* shut down because its limits were reached */
 } sg_firestore_handle;
 
 /* NULL without memory or descriptors. trust must outlive the handle's use. */
 sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust);
 /* Closes its connections. NULL is ignored. */
 void sg_firestore_handle_free(sg_firestore_handle *handle);
-/* After a transfer: forgets descriptors that libcurl has closed without reporting it. */
+/* After a transfer: forgets the descriptors that libcurl has closed without reporting it. */
 void sg_firestore_handle_forget_closed(sg_firestore_handle *handle);
-/* Whether the descriptors of an idle one are still its own. */
+/* Whether the descriptors of an idle handle are still its own. */
 bool sg_firestore_handle_intact(const sg_firestore_handle *handle);
 
 #endif

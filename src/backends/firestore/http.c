@@ -1,7 +1,7 @@
 /*
  * One HTTP request through libcurl. The caller takes a handle from the pool and drives the transfer
- * in its own thread: no thread of ours, no hand-over, and curl_multi_poll watches the abort's
- * descriptor beside libcurl's own.
+ * in its own thread. No thread of ours is involved, and curl_multi_poll watches the descriptor of
+ * the abort object beside libcurl's own.
  */
 #include "http.h"
 
@@ -12,7 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* TLS of older libcurls writes without MSG_NOSIGNAL. Other threads are not affected. */
+/* Older versions of libcurl write TLS records without MSG_NOSIGNAL, so the thread blocks SIGPIPE
+ * meanwhile. Other threads are not affected. */
 typedef struct pipe_guard {
     bool active;
     sigset_t before;
@@ -121,8 +122,8 @@ static syncguard_status http_transfer_loop(sg_firestore_handle *handle,
     return SYNCGUARD_OK;
 }
 
-/* What a proxy answered to CONNECT, if it refused; nothing of the request has left then (before
- * that libcurl may have sent it on another connection). */
+/* Fails with the status by which a proxy refused CONNECT. Nothing of the request has been sent on
+ * this connection, but libcurl may have sent it before on another one. */
 static syncguard_status http_map_proxy_refusal(const sg_firestore_handle *handle, long http,
                                                sg_firestore_reply *reply, syncguard_error *err)
 {
@@ -140,7 +141,7 @@ static syncguard_status http_map_proxy_refusal(const sg_firestore_handle *handle
 }
 
 /* The codes of libcurl for failures that a lack of descriptors may have caused. Nothing has been
- * sent then. */
+ * sent when they occur. */
 static bool http_code_may_lack_descriptor(CURLcode code)
 {
     return code == CURLE_OUT_OF_MEMORY || code == CURLE_COULDNT_RESOLVE_HOST ||
@@ -183,7 +184,7 @@ static void http_reply_fill(sg_firestore_handle *handle, sg_firestore_reply *rep
 {
     reply->end_ns = syncguard_clock_ns();
     curl_off_t before_us = 0;
-    /* Both are 0 on a connection that was there already. */
+    /* Both are 0 on a reused connection. */
     (void)curl_easy_getinfo(handle->easy, CURLINFO_CONNECT_TIME_T, &before_us);
     curl_off_t tls_us = 0;
     (void)curl_easy_getinfo(handle->easy, CURLINFO_APPCONNECT_TIME_T, &tls_us);
@@ -229,14 +230,15 @@ static syncguard_status http_transfer_perform(sg_firestore_handle *handle,
     syncguard_status status;
     if (curl_multi_add_handle(handle->multi, handle->easy) != CURLM_OK) {
         status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused a request");
-        goto out;
+        goto done;
     }
     handle->limits = limits;
     status = http_transfer_loop(handle, limits, &result, err);
     handle->limits = NULL;
     http_reply_fill(handle, reply);
-    /* Nothing opened, and nothing sent on what was open (or that is closed now, and libcurl on its
-     * way to send it again): the name may still be resolving. */
+    /* No socket was opened, and nothing was sent on an open connection (or that connection is
+     * closed now, and libcurl is about to send the request again): libcurl may still be resolving
+     * the name. */
     *resolving =
         status != SYNCGUARD_OK && handle->opened == 0 && (!reply->sent || handle->closed > 0);
     if (!*resolving)
@@ -245,7 +247,7 @@ static syncguard_status http_transfer_perform(sg_firestore_handle *handle,
     if (status == SYNCGUARD_OK && result != CURLE_OK)
         status = handle->cut_off ? syncguard_limits_check(limits, err)
                                  : http_map_curl_code(handle, result, reply, err);
-out:
+done:
     /* An abandoned transfer is only removed, not driven: its header list is not read again. */
     if (!*resolving) {
         (void)curl_easy_setopt(handle->easy, CURLOPT_HTTPHEADER, NULL);

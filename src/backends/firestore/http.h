@@ -12,12 +12,12 @@ typedef struct sg_firestore_http_request {
     bool direct;            /* never through a proxy */
 } sg_firestore_http_request;
 
-/* Any HTTP answer is OK. The caller ends with sg_firestore_reply_free in every case. */
+/* Any HTTP answer is OK. The caller must call sg_firestore_reply_free in every case. */
 syncguard_status sg_firestore_transfer(sg_firestore_pool *pool,
                                        const sg_firestore_http_request *request,
                                        const syncguard_limits *limits, sg_firestore_reply *reply,
                                        syncguard_error *err);
-/* Wipes: the body may hold a token. */
+/* Wipes the body before it is freed: it may hold a token. */
 void sg_firestore_reply_free(sg_firestore_reply *reply);
 
 #endif

@@ -26,7 +26,7 @@ static char *jwt_encode_base64url(const void *data, size_t length)
     return text;
 }
 
-/* Takes json over. */
+/* Takes ownership of json. */
 static char *jwt_encode_json(json_t *json)
 {
     char *text = sg_firestore_json_text(json);
@@ -36,7 +36,7 @@ static char *jwt_encode_json(json_t *json)
     return encoded;
 }
 
-/* "HEADER.CLAIMS", which is what gets signed; NULL without memory. */
+/* "HEADER.CLAIMS", the text that is signed; NULL without memory. */
 static char *jwt_make_content(const char *client_email, const char *key_id, const char *audience,
                               int64_t now_s)
 {
@@ -53,7 +53,7 @@ static char *jwt_make_content(const char *client_email, const char *key_id, cons
     return content;
 }
 
-/* There is nobody to type a passphrase: an encrypted key is unusable, not a prompt. */
+/* No user is there to type a passphrase: an encrypted key is refused, without a prompt. */
 static int jwt_refuse_passphrase(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;

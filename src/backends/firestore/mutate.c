@@ -2,14 +2,14 @@
  * Acquire, release, extend, undo, cleanup.
  *
  * Every change is one commit whose writes carry preconditions on what was read (the document's
- * updateTime, or that it does not exist): reads first, a decision on them by our clock read after
- * them, then a commit that applies only if nothing has changed since. That is a transaction without
- * anything held on the server; a failed precondition is its conflict, and leads to another read and
- * another decision.
+ * updateTime, or that it does not exist). An operation first reads the documents, then reads our
+ * clock and decides, then sends a commit that applies only if nothing has changed since. That is a
+ * transaction that holds nothing on the server. A failed precondition is its conflict, and leads to
+ * another read and another decision.
  *
  * A commit whose answer was lost may have been applied. It cannot be applied twice: the counter
- * (acquire) or the document (release) has another updateTime by then. So everything may be sent
- * again, and a lock that is found under our own id is the grant.
+ * (acquire) or the document (release) has another updateTime by then. So every commit may be sent
+ * again, and a lock that is found with our own id is the grant.
  */
 #include "mutate.h"
 
@@ -19,7 +19,8 @@
 #include "json.h"
 #include "query.h"
 
-/* 50 tries per second: waiters pause for three quarters of what they are told, on average. */
+/* 50 tries per second: on average, waiters pause for three quarters of the pause that they get from
+ * here. */
 #define PAUSE_PER_KEY_MS 27
 #define SHORTEST_PAUSE_MS 1000
 #define LONGEST_PAUSE_MS 300000
@@ -46,8 +47,8 @@ static void firestore_grant_cache(const acquisition *a, const char *update_time)
                                update_time, op->expires_at_ms, syncguard_wall_ms());
 }
 
-/* Our own id: an earlier commit of this operation was applied. Its expiry may have passed for
- * everybody else by now: see firestore_grant_commit. */
+/* The lock has our own id: an earlier commit of this operation was applied. Its expiry may have
+ * passed for all other clients by now: see firestore_grant_commit. */
 static syncguard_status firestore_grant_from_lock(acquisition *a, const sg_firestore_lock *lock)
 {
     a->may_have_been_applied = true;
@@ -59,7 +60,7 @@ static syncguard_status firestore_grant_from_lock(acquisition *a, const sg_fires
                                     a->ctx.err);
 }
 
-/* The value that the counter (NULL: missing) gets with the grant. */
+/* Sets *next to the value that the counter (document, NULL: missing) gets with the grant. */
 static syncguard_status firestore_grant_next_fence(acquisition *a, const json_t *document,
                                                    sg_firestore_counter *counter, int64_t *next)
 {
@@ -91,7 +92,7 @@ static syncguard_status firestore_grant_make_record(const syncguard_acquire_op *
     return status;
 }
 
-/* Commits lock and counter. lock_time is that of the dead lock, "" if there is none. */
+/* Commits lock and counter. lock_time is the updateTime of the dead lock, "" if there is none. */
 static syncguard_status firestore_grant_commit(acquisition *a, const char *lock_time,
                                                const json_t *counter_document,
                                                const sg_firestore_instant *at,
@@ -118,9 +119,9 @@ static syncguard_status firestore_grant_commit(acquisition *a, const char *lock_
     op->fence = next;
     op->expires_at_ms = record.expires_at_ms;
     firestore_grant_cache(a, sg_firestore_answer_time(answer, 0));
-    /* The answer may show that the machine stood still, clocks and all, so that the lock may have
-     * expired for everybody else; and an answer that came faster than the one before gives a
-     * tighter bound on a clock that has just found another's lock dead. */
+    /* The answer may show that the machine was suspended together with its clocks, so that the lock
+     * may have expired for all other clients. Also, an answer that came faster than the one before
+     * gives a tighter bound on a clock that has just found another holder's lock dead. */
     status = sg_firestore_clock_check(
         &a->ctx.backend->clock, lock_time[0] != 0 ? SG_FIRESTORE_LIVENESS : SG_FIRESTORE_EXPIRY, at,
         a->ctx.err);
@@ -130,8 +131,9 @@ static syncguard_status firestore_grant_commit(acquisition *a, const char *lock_
 }
 
 /*
- * Nobody reports a release here, and every try is billed. So the waiters of a handle share a rate:
- * the more keys are waited for, the longer each of them pauses. Up to a second they poll anyway.
+ * Firestore reports no releases, and every try is billed. So the waiters of a handle share a rate:
+ * the more keys they wait for, the longer each of them pauses. For a pause of up to a second the
+ * result is 0, and the waiters poll as usual.
  */
 static int64_t firestore_waiter_pause_ms(const sg_firestore_backend *backend)
 {
@@ -151,7 +153,7 @@ static syncguard_status firestore_acquire_report_held(acquisition *a, const sg_f
 }
 
 /* A waiter's try mostly finds the lock held: it reads the lock alone, one billed read instead of
- * two. OK: the key may be free, or cannot be read, and reading both documents decides. */
+ * two. OK: the key may be free, or its lock cannot be read; reading both documents decides. */
 static syncguard_status firestore_acquire_check_held(acquisition *a)
 {
     sg_firestore_lock lock;
@@ -230,8 +232,8 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
         sg_firestore_answer_free(&commit);
     } while (again);
     op->may_have_been_granted = status < SYNCGUARD_OK && a.may_have_been_applied;
-    /* Conflicts to the last, because others took and gave back the key in between: while this
-     * attempt ran the key was held, and that is an answer, not a failure. */
+    /* Every attempt ended in a conflict, because others acquired and released the key in between.
+     * So the key was held while this operation ran, which is an answer and not a failure. */
     if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && commit.conflict && a.others_granted &&
         !a.may_have_been_applied)
         status = SYNCGUARD_LOCKED;
@@ -241,9 +243,9 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
 /* ---- release and extend: one change of one lock, found by its id ---- */
 
 /*
- * What this process acquired it finds in its cache, and needs no read: the commit is conditional on
- * the cached updateTime, after a check of the cached expiry against the clock. Everything else is a
- * query by lock id, a decision, and a commit conditional on what was read.
+ * A lock that this process acquired is in its cache and needs no read: after a check of the cached
+ * expiry against the clock, the commit is conditional on the cached updateTime. Any other lock
+ * needs a query by lock id, a decision, and a commit conditional on what was read.
  */
 typedef struct change {
     sg_firestore_context ctx;
@@ -276,10 +278,10 @@ static void firestore_change_update_cache(const change *c, const sg_firestore_an
 }
 
 /*
- * The commit for one document, which was found live at that instant. An expiry by a clock that is
- * behind may have passed already for everybody else. So none is written, and none counts as stored
- * whose answer shows that the clock is behind: the holder's lease ends by the boot clock while the
- * expiry stored before is still good.
+ * Commits the change of one document, which was found live at that instant. An expiry by a clock
+ * that is behind may already have passed for all other clients. So such an expiry is not written,
+ * and does not count as stored if the answer shows that the clock is behind: the holder's lease
+ * ends by the boot clock while the expiry that was stored before is still valid.
  */
 static syncguard_status firestore_change_commit(change *c, const char *name,
                                                 const char *update_time,
@@ -310,7 +312,8 @@ static syncguard_status firestore_change_commit(change *c, const char *name,
     return status;
 }
 
-/* Without a read, if the lock is cached and live. False: it has to be looked up. */
+/* Makes the change without a read, if the lock is cached and live. False: the caller must query for
+ * it. */
 static bool firestore_change_by_cache(change *c, sg_firestore_answer *answer,
                                       syncguard_status *status)
 {
@@ -322,7 +325,7 @@ static bool firestore_change_by_cache(change *c, sg_firestore_answer *answer,
     if (c->ttl_ms > 0)
         *status = sg_firestore_recheck_clock(&c->ctx, name);
     sg_firestore_instant at = sg_firestore_now();
-    /* Another process may have extended it: the store knows. */
+    /* Another process may have extended the lock, which only the store knows. */
     if (!syncguard_is_live(cached.expires_at_ms, at.wall_ms)) {
         sg_firestore_cache_drop(&c->ctx.backend->cache, c->lock_id);
         return false;
@@ -334,8 +337,8 @@ static bool firestore_change_by_cache(change *c, sg_firestore_answer *answer,
     return true;
 }
 
-/* Expired duplicates only, and by a clock that can be trusted; a single expired lock is left as it
- * is. */
+/* Deletes expired duplicates only, and only by a clock that can be trusted. A single expired lock
+ * is left as it is. */
 static void firestore_duplicates_delete(const sg_firestore_context *ctx,
                                         const sg_firestore_matches *found)
 {
@@ -355,7 +358,7 @@ static syncguard_status firestore_change_by_query(change *c, sg_firestore_answer
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(&c->ctx, c->lock_id, &found);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     if (found.unreadable) {
         status = sg_firestore_fail_unreadable(&found.live, c->ctx.err);
     } else if (found.live_count != 1) {
@@ -371,7 +374,7 @@ static syncguard_status firestore_change_by_query(change *c, sg_firestore_answer
     }
     if (status >= SYNCGUARD_OK)
         firestore_duplicates_delete(&c->ctx, &found);
-out:
+done:
     json_decref(found.dead);
     return status;
 }
@@ -391,7 +394,7 @@ static syncguard_status firestore_change_run(change *c)
         if (!cached)
             status = firestore_change_by_query(c, &answer);
         if (cached && answer.conflict && attempt == 1) {
-            /* The cache was wrong, which is no contention: query at once. */
+            /* The cache was wrong, which is not contention: query at once. */
             attempt++;
             again = true;
         } else {
@@ -409,7 +412,7 @@ syncguard_status sg_firestore_release(syncguard_backend *backend, syncguard_rele
     change c = {.ctx = {(sg_firestore_backend *)backend, &op->limits, err}, .lock_id = op->lock_id};
     syncguard_status status = firestore_change_run(&c);
 
-    /* Gone after a deletion of ours that may have been applied: it was. */
+    /* The lock is gone after a delete of ours that may have been applied: so it was applied. */
     if (status == SYNCGUARD_ABSENT && c.may_have_been_applied)
         status = SYNCGUARD_OK;
     op->key_length = 0;
@@ -438,7 +441,7 @@ syncguard_status sg_firestore_extend(syncguard_backend *backend, syncguard_exten
 
 /* ---- undo and cleanup ---- */
 
-/* Deletes the document if it is still as it was read. ABSENT: it is not. */
+/* Deletes the document if it has not changed since it was read. ABSENT: it has. */
 static syncguard_status firestore_lock_delete(const sg_firestore_context *ctx,
                                               const sg_firestore_lock *lock)
 {
@@ -466,11 +469,12 @@ syncguard_status sg_firestore_undo(syncguard_backend *backend, const char *key, 
         return status;
     if (strcmp(lock.record.lock_id, lock_id) != 0)
         return SYNCGUARD_ABSENT;
-    /* Once granted and deleted it cannot be granted again: the counter has moved on. */
+    /* Once the grant is deleted it cannot be made again: the counter has moved on. */
     return firestore_lock_delete(&ctx, &lock);
 }
 
-/* What is dead by a wrong clock may be alive: the read has just shown how wrong ours is. */
+/* A lock that is dead by a wrong clock may be live. The read has just shown how wrong our clock
+ * is. */
 syncguard_status sg_firestore_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                       syncguard_error *err)
 {

@@ -1,4 +1,4 @@
-/* See names.h: the checks of what names are made from, and the names. */
+/* See names.h. Checks the parts of names, and makes the names. */
 #include "names.h"
 
 #include <stdio.h>
@@ -40,21 +40,23 @@ static syncguard_status firestore_collection_check(const char *option, const cha
 {
     size_t length = strlen(path);
     size_t segments = 0;
+    bool legal = false;
     const char *at = path;
     if (length == 0 || length > MAX_COLLECTION_BYTES || !firestore_path_is_plain_utf8(path, length))
-        goto bad;
+        goto done;
     for (;;) {
         size_t n = strcspn(at, "/");
         if (n == 0 || n > SYNCGUARD_FIRESTORE_LIMIT_BYTES || !firestore_id_is_legal(at, n))
-            goto bad;
+            goto done;
         segments++;
         if (at[n] == '\0')
             break;
         at += n + 1;
     }
-    if (segments % 2 == 1)
+    legal = segments % 2 == 1;
+done:
+    if (legal)
         return SYNCGUARD_OK;
-bad:
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "option %s is no legal path of a Firestore collection", option);
 }

@@ -53,7 +53,7 @@ firestore_options_check_conflicts(const syncguard_firestore_options *options, sy
     return SYNCGUARD_OK;
 }
 
-/* Nothing is encrypted and nobody is authenticated, so the host is on this machine unless the
+/* An emulator neither encrypts nor authenticates, so its host must be this machine unless the
  * options allow others. */
 static syncguard_status firestore_config_use_emulator(sg_firestore_config *config, const char *host,
                                                       const char *source, syncguard_error *err)

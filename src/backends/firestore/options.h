@@ -1,4 +1,4 @@
-/* URL and options into a configuration: everything is checked, and nothing is sent. */
+/* Reads a URL and options into a configuration. Everything is checked, and nothing is sent. */
 #ifndef SG_FIRESTORE_OPTIONS_H
 #define SG_FIRESTORE_OPTIONS_H
 
@@ -19,7 +19,7 @@ typedef struct sg_firestore_config {
 syncguard_status sg_firestore_config_read(sg_firestore_config *config,
                                           const syncguard_firestore_options *options,
                                           const syncguard_options *common, syncguard_error *err);
-/* A parsed URL into typed options, whose strings then belong to url. */
+/* Reads a parsed URL into typed options, whose strings then belong to url. */
 syncguard_status sg_firestore_url_read(syncguard_url *url, syncguard_firestore_options *options,
                                        syncguard_options *common, syncguard_error *err);
 

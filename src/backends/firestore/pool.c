@@ -7,7 +7,7 @@
  * there are too many of those, only idle handles are used: they may have a connection.
  *
  * Locking: pool->mutex guards the list and is a leaf. A handle in use belongs to its caller. A
- * forked child walks the list without it: so using a handle leaves the links alone.
+ * forked child walks the list without the mutex, so the user of a handle must not change its links.
  */
 #include "pool.h"
 
@@ -82,7 +82,7 @@ static sg_firestore_handle *firestore_pool_last_returned(const sg_firestore_pool
 }
 
 /* A handle whose descriptors the program has closed is left as it is: libcurl would close, or write
- * to, what has their numbers now. */
+ * to, the files that have their numbers now. */
 static sg_firestore_handle *firestore_pool_find_idle(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = firestore_pool_last_returned(pool);
@@ -93,7 +93,8 @@ static sg_firestore_handle *firestore_pool_find_idle(sg_firestore_pool *pool)
     return handle;
 }
 
-/* Made under the mutex, one at a time: each finds libcurl's pair by what a wake-up does to it. */
+/* Handles are created under the mutex, one at a time: the creation recognizes libcurl's socket pair
+ * by the effect of a wake-up. */
 static syncguard_status firestore_pool_take(sg_firestore_pool *pool, sg_firestore_handle **out,
                                             syncguard_error *err)
 {
@@ -170,7 +171,7 @@ void sg_firestore_pool_abandon(sg_firestore_pool *pool, sg_firestore_handle *han
 
 /* ---- opening, closing, forking ---- */
 
-/* What libcurl would trust by itself; NULL where it has to do that. */
+/* The certificates that libcurl would trust by itself. NULL: libcurl must load them. */
 static X509_STORE *firestore_pool_load_trust(const char *ca_file)
 {
     const curl_version_info_data *about = curl_version_info(CURLVERSION_NOW);
@@ -192,7 +193,7 @@ static X509_STORE *firestore_pool_load_trust(const char *ca_file)
     return NULL;
 }
 
-/* Also for a pool that was not initialized to its end. */
+/* Also for a pool whose initialization failed. */
 static void firestore_pool_free_settings(sg_firestore_pool *pool)
 {
     X509_STORE_free(pool->trust.store);
@@ -212,7 +213,7 @@ static syncguard_status firestore_pool_init_locks(sg_firestore_pool *pool, syncg
     return status;
 }
 
-/* A pipe would block whoever reads it. */
+/* Reading a pipe would block. */
 static bool firestore_ca_file_is_readable(const char *path)
 {
     struct stat about;

@@ -91,7 +91,7 @@ syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const 
     }
     if (found->count > 1)
         syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_WARN,
-                              "firestore: %zu lock documents name the same lock id, %zu of them "
+                              "%zu lock documents name the same lock id, %zu of them "
                               "live",
                               found->count, found->live_count);
     sg_firestore_answer_free(&answer);
@@ -110,7 +110,7 @@ syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, con
         const json_t *metrics = json_object_get(json_array_get(answer.json, i), "explainMetrics");
         const json_t *summary = json_object_get(metrics, "planSummary");
 
-        /* An empty list is left out. */
+        /* The server leaves out an empty list. */
         if (summary != NULL)
             *plan = json_array_size(json_object_get(summary, "indexesUsed")) > 0
                         ? SG_FIRESTORE_PLAN_INDEX

@@ -17,13 +17,14 @@ bool sg_firestore_cached_lock(sg_firestore_backend *backend, const char *lock_id
                               sg_firestore_cached *cached, char name[SG_FIRESTORE_PATH_BYTES]);
 
 /*
- * If the clock's estimate refuses to extend, tests it with a read of this document (at most twice a
- * second): nothing else is sent while it refuses, and slewing a clock right moves the boot clock
- * too, so that it would refuse for ever. To be called before the clocks are read for the extend.
+ * If the clock's estimate forbids an extend, tests the estimate with a read of this document, at
+ * most twice a second. Nothing else is sent while extends are refused, and a clock that is slewed
+ * right moves the boot clock too, so without this read extends would be refused for ever. The
+ * caller must call it before it reads the clocks for the extend.
  */
 syncguard_status sg_firestore_recheck_clock(const sg_firestore_context *ctx, const char *name);
 
-/* What a query by lock id found. */
+/* The result of a query by lock id. */
 typedef struct sg_firestore_matches {
     sg_firestore_instant at; /* by which live and dead were told apart */
     sg_firestore_lock live;  /* the last live one */
@@ -38,7 +39,7 @@ typedef struct sg_firestore_matches {
 syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const char *lock_id,
                                          sg_firestore_matches *found);
 
-/* How the server would look for a lock id, without doing so. */
+/* How the server would search for a lock id. The search is not executed. */
 typedef enum sg_firestore_plan {
     SG_FIRESTORE_PLAN_UNKNOWN, /* the server does not say */
     SG_FIRESTORE_PLAN_INDEX,
@@ -50,7 +51,7 @@ syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, con
 
 /* False ends the scan. name is the document's full name. */
 typedef bool (*sg_firestore_document_fn)(void *context, const json_t *document, const char *name);
-/* Calls fn for each document of a paged query (taken over) of record.h. */
+/* Calls fn for each document of a paged query of record.h, which it takes over. */
 syncguard_status sg_firestore_scan(const sg_firestore_context *ctx, sg_firestore_method method,
                                    json_t *query, size_t page_size, sg_firestore_document_fn fn,
                                    void *context);

@@ -1,4 +1,5 @@
-/* is_locked, lookup, list. What a document that cannot be read means to each is in ADR 0043. */
+/* is_locked, lookup, list. ADR 0043 defines how each of them treats a document that cannot be
+ * read. */
 #include "read.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ syncguard_status sg_firestore_lookup(syncguard_backend *backend, syncguard_looku
 typedef struct listing {
     syncguard_record_fn fn;
     void *context;
-    bool expired;      /* those that cleanup may remove instead of live ones */
+    bool expired;      /* locks that cleanup may remove, instead of live ones */
     size_t unreadable; /* records that cannot be shown, or not told live from dead */
     bool no_memory;
 } listing;
@@ -115,8 +116,7 @@ static syncguard_status firestore_list_locks(syncguard_backend *backend, bool ex
         return syncguard_fail_memory(err);
     if (l.unreadable > 0)
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
-                              "firestore: %zu stored records cannot be read and are not listed",
-                              l.unreadable);
+                              "%zu stored records cannot be read and are not listed", l.unreadable);
     return status;
 }
 

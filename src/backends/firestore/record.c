@@ -75,7 +75,7 @@ static bool firestore_value_read_time(const json_t *value, int64_t *out)
         double number = json_number_value(real);
         if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS))
             return false;
-        *out = (int64_t)ceil(number); /* changes no comparison with whole milliseconds */
+        *out = (int64_t)ceil(number); /* rounding changes no comparison with whole milliseconds */
     } else {
         return false;
     }
@@ -208,7 +208,7 @@ json_t *sg_firestore_query_id(const char *collection_id, const char *lock_id)
                      "lockId", "op", "EQUAL", "value", "stringValue", lock_id);
 }
 
-/* What pages have in common: their fields, and their order by name. */
+/* The parts that all queries for pages have in common: fields, and order by name. */
 static json_t *firestore_query_make_page(json_t *from, int limit)
 {
     return json_pack("{s:[o],s:{s:[{s:s},{s:s},{s:s},{s:s},{s:s},{s:s}]},s:[{s:{s:s},s:s}],s:i}",
@@ -239,7 +239,8 @@ static json_t *firestore_query_name_filter(const char *op, json_t *name)
 
 json_t *sg_firestore_query_below(const char *collection, int limit)
 {
-    /* The least document of a collection, and of the collection that would follow it. */
+    /* The smallest name that a document of a collection can have, here and in the collection that
+     * would follow this one. */
     static const char least[] = "/__id-9223372036854775808__";
     size_t length = strlen(collection);
     char bound[SG_FIRESTORE_PATH_BYTES + sizeof least + 1];

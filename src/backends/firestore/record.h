@@ -13,8 +13,8 @@
 typedef struct sg_firestore_lock {
     const char *name; /* belongs to the document's JSON */
     char update_time[SG_FIRESTORE_TIME_SIZE];
-    bool has_expiry; /* it could be read: enough to tell live from dead */
-    bool complete;   /* lock id, key and fence too: enough to show */
+    bool has_expiry; /* it could be read, which is enough to tell live from dead */
+    bool complete;   /* lock id, key and fence too, which is enough to show the lock */
     bool no_memory;  /* not complete because of that */
     syncguard_record record;
 } sg_firestore_lock;
@@ -25,7 +25,7 @@ typedef struct sg_firestore_counter {
 } sg_firestore_counter;
 
 void sg_firestore_lock_decode(const json_t *document, sg_firestore_lock *lock);
-/* Internal if the document is no counter. */
+/* Internal if the document is not a counter. */
 syncguard_status sg_firestore_counter_decode(const json_t *document, sg_firestore_counter *counter,
                                              syncguard_error *err);
 /* Internal: a field that the operation needs cannot be read; or OutOfMemory if that was why. */
@@ -43,9 +43,11 @@ json_t *sg_firestore_write_delete(const char *name, const char *update_time);
 json_t *sg_firestore_query_id(const char *collection_id, const char *lock_id);
 /* The first page of a collection, by document name. */
 json_t *sg_firestore_query_page(const char *collection_id, int limit);
-/* The first page of what is below the collection of this full name, sub-collections included. */
+/* The first page of the documents below the collection of this full name, sub-collections
+ * included. */
 json_t *sg_firestore_query_below(const char *collection, int limit);
-/* Makes a page's query that of the page after the document `last`. False without memory. */
+/* Changes the query of a page to that of the page after the document `last`. False without
+ * memory. */
 bool sg_firestore_query_next(json_t *query, const char *last);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * extend_many: one batchWrite for all cached locks, whose writes succeed or fail one by one. What
- * is not cached, or refused twice, is left undecided for a single extend.
+ * extend_many: one batchWrite for all cached locks, whose writes succeed or fail one by one. The
+ * heartbeat sends at most SYNCGUARD_BATCH_MAX items; Firestore takes 500 writes in one request. A
+ * lock that is not cached, or is refused twice, is left undecided for a single extend.
  */
 #include "renew.h"
 
@@ -8,10 +9,6 @@
 
 #include "json.h"
 #include "query.h"
-
-#define BATCH                                                                                      \
-    256 /* what the heartbeat brings at most; Firestore takes 500 writes in one request            \
-         */
 
 typedef struct batch {
     sg_firestore_context ctx;
@@ -49,7 +46,7 @@ static void firestore_renew_add(batch *b, size_t i, const sg_firestore_instant *
     b->sent[b->sent_count++] = i;
 }
 
-/* The result of write number `index`. False: refused. */
+/* Applies the result of write number `index`. False: it was refused. */
 static bool firestore_renew_apply_result(batch *b, const sg_firestore_answer *answer, size_t index,
                                          int64_t now_ms)
 {
@@ -68,7 +65,7 @@ static bool firestore_renew_apply_result(batch *b, const sg_firestore_answer *an
     return true;
 }
 
-/* With the first document that is cached: one shows the time as well as all. */
+/* Reads the first cached document only: one answer shows the time as well as many. */
 static syncguard_status firestore_renew_recheck_clock(const batch *b)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
@@ -80,7 +77,7 @@ static syncguard_status firestore_renew_recheck_clock(const batch *b)
     return SYNCGUARD_OK;
 }
 
-/* One request for those items that are not renewed yet. */
+/* Sends one request for the items that are not renewed yet. */
 static syncguard_status firestore_renew_send(batch *b)
 {
     sg_firestore_clock *clock = &b->ctx.backend->clock;
@@ -109,14 +106,15 @@ static syncguard_status firestore_renew_send(batch *b)
         }
     } else if ((status == SYNCGUARD_E_INVALID_ARGUMENT || status == SYNCGUARD_E_INTERNAL) &&
                !answer.may_have_been_applied) {
-        /* Refused as a whole, and it would be again: one by one they may succeed. */
+        /* The request was refused as a whole, and would be again. One by one the items may
+         * succeed. */
         status = SYNCGUARD_OK;
     }
     sg_firestore_answer_free(&answer);
     return status;
 }
 
-/* Whether the document is still that lock, and live; then the cache has it as it is now. */
+/* Returns whether the document is still that lock, and live. If so, updates the cache. */
 static bool firestore_renew_refresh_one(sg_firestore_backend *backend,
                                         const sg_firestore_answer *read, const char *lock_id,
                                         int64_t now_ms)
@@ -167,9 +165,9 @@ static syncguard_status firestore_renew_refresh(const batch *b, bool *fresh)
 
 /*
  * A refused item is a wrong guess of the cache: the lock is gone, or the answer to an earlier batch
- * was lost, and then all are refused although they are live. Read one by one, some would be lost
- * before it was their turn. So they are read together, and sent again once; what is refused even
- * then is left to a single extend.
+ * was lost, and then all are refused although they are live. If they were read one by one, some
+ * would expire before their turn. So they are read together, and sent again once. An item that is
+ * refused again is left to a single extend.
  */
 static syncguard_status firestore_renew_batch(batch *b)
 {

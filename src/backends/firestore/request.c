@@ -90,8 +90,8 @@ static syncguard_status firestore_request_interpret(const sg_firestore_context *
                           method_names[method]);
 }
 
-/* libcurl keeps connections to itself. What shows is that a request failed and a later one did not,
- * or that libcurl had to send one twice. */
+/* libcurl does not report its connections. A reconnect shows when a request failed and a later one
+ * did not, or when libcurl had to send a request twice. */
 static void firestore_reconnect_report(sg_firestore_backend *backend, syncguard_status status,
                                        bool resent)
 {

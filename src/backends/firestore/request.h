@@ -22,10 +22,11 @@ typedef struct sg_firestore_answer {
 } sg_firestore_answer;
 
 /* Sends body (taken over; NULL: out of memory). OK: answer->json is an array for reads, else an
- * object. The caller ends with sg_firestore_answer_free in every case. */
+ * object. The caller must call sg_firestore_answer_free in every case. */
 syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore_method method,
                                    json_t *body, sg_firestore_answer *answer);
-/* One commit of these writes (an array, taken over; NULL: out of memory); likewise. */
+/* One commit of these writes (an array, taken over; NULL: out of memory); otherwise like
+ * sg_firestore_call. */
 syncguard_status sg_firestore_commit(const sg_firestore_context *ctx, json_t *writes,
                                      sg_firestore_answer *answer);
 void sg_firestore_answer_free(sg_firestore_answer *answer);

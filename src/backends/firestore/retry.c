@@ -9,8 +9,8 @@ bool sg_firestore_retry(const sg_firestore_context *ctx, const sg_firestore_answ
                         int *attempt, syncguard_status *status)
 {
     if (answer->retryable)
-        syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_DEBUG, "firestore: attempt %d: %s",
-                              *attempt, answer->conflict ? "conflict" : "connection broke");
+        syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_DEBUG, "attempt %d: %s", *attempt,
+                              answer->conflict ? "conflict" : "connection broke");
     if (!answer->retryable || *attempt >= MAX_ATTEMPTS)
         return false;
     /* At most 5, 20, 80, 320 ms. */

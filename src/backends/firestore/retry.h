@@ -5,8 +5,8 @@
 
 #include "request.h"
 
-/* After a failure: whether to make another attempt (numbered from 1), when the pause before it is
- * over. If limits end the pause, *status is why. */
+/* After a failure: pauses, and returns true if the caller must make another attempt (numbered from
+ * 1). If the limits end the pause, *status is the reason. */
 bool sg_firestore_retry(const sg_firestore_context *ctx, const sg_firestore_answer *answer,
                         int *attempt, syncguard_status *status);
 /* sg_firestore_call for a method that reads, with all its attempts and a last check of limits. */

@@ -1,7 +1,7 @@
 /*
- * Access tokens. A token is shared by all callers and counted. One caller renews it early while the
- * others go on with the old one; when that has expired they wait for the renewal. Secrets are wiped
- * where they are freed and never reach a message.
+ * Access tokens. A token is shared by all callers and reference-counted. One caller renews it early
+ * while the others go on with the old one; once that has expired, they wait for the renewal.
+ * Secrets are wiped where they are freed and never reach a message.
  *
  * Locking: tokens->mutex guards the token and the state of its renewal and is a leaf; the gate lets
  * one renewal run.
@@ -56,7 +56,7 @@ static sg_firestore_token *token_create(const char *text, int64_t lifetime_ms, i
     return token;
 }
 
-/* Only what may stand in a header line. */
+/* Whether the text may stand in a header line. */
 static bool token_text_valid(const char *text)
 {
     size_t length = text != NULL ? strlen(text) : 0;
@@ -77,7 +77,7 @@ static syncguard_status token_read_reply(const sg_firestore_reply *reply, sg_fir
     char native[32];
     if (reply->status != 200) {
         (void)snprintf(native, sizeof native, "HTTP_%ld", reply->status);
-        /* A broken endpoint is as good as none; one that refuses has checked the credentials. */
+        /* A broken endpoint counts as unavailable. One that refuses has checked the credentials. */
         return syncguard_fail(
             err, reply->status >= 500 ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_AUTH_FAILED,
             native, "the token endpoint answered HTTP %ld", reply->status);
@@ -207,7 +207,7 @@ static syncguard_status token_fetch(const sg_firestore_credentials *c, sg_firest
         return token_fetch_from_callback(c, limits, out, err);
     if (c->kind != SG_FIRESTORE_EMULATOR)
         return token_fetch_over_http(c, pool, limits, out, err);
-    /* What Google's own clients send. */
+    /* Google's own clients send this token to an emulator. */
     *out = token_create("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
@@ -250,10 +250,10 @@ static sg_firestore_token *token_share(sg_firestore_token *token)
 }
 
 /*
- * The shared token if it will do: fresh, or still good while another caller renews it or the last
- * early renewal has just failed. Otherwise NULL, and the caller has to renew. The first caller to
- * get NULL for a token that is still good (until *good_until_ns, else 0) renews it for the others,
- * which go on meanwhile.
+ * The shared token if it is usable: fresh, or still valid while another caller renews it or shortly
+ * after an early renewal has failed. Otherwise NULL, and the caller must renew it. The first
+ * caller that gets NULL for a token that is still valid (until *good_until_ns, else 0) renews it
+ * for the others, which go on with the old one.
  */
 static sg_firestore_token *token_share_usable(sg_firestore_tokens *tokens, int64_t *good_until_ns)
 {
@@ -295,7 +295,7 @@ static void token_replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh
     sg_firestore_token_drop(old);
 }
 
-/* After a failed renewal: the old token if that is still good, else NULL. */
+/* After a failed renewal: the old token if it is still valid, else NULL. */
 static sg_firestore_token *token_share_old(sg_firestore_tokens *tokens)
 {
     int64_t now = syncguard_clock_ns();
@@ -308,7 +308,7 @@ static sg_firestore_token *token_share_old(sg_firestore_tokens *tokens)
     return token;
 }
 
-/* An endpoint that hangs must leave time for the operation, and the old token good for it. */
+/* An endpoint that hangs must leave time for the operation, with the old token still valid. */
 static syncguard_limits token_early_limits(const syncguard_limits *limits, int64_t good_until_ns)
 {
     int64_t now = syncguard_clock_ns();
@@ -351,7 +351,8 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
         pthread_mutex_unlock(&tokens->mutex);
         if (status == SYNCGUARD_OK || syncguard_limits_check(limits, NULL) != SYNCGUARD_OK)
             return status;
-        /* The old token has been refused meanwhile: now a new one is worth all the time. */
+        /* The old token has been refused meanwhile, so the renewal may take all the time that is
+         * left. */
     }
     return token_renew(tokens, pool, limits, out, err);
 }

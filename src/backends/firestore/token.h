@@ -1,4 +1,5 @@
-/* The access token that credentials buy: shared by all callers, renewed before it expires. */
+/* The access token that is obtained with the credentials: shared by all callers, renewed before it
+ * expires. */
 #ifndef SG_FIRESTORE_TOKEN_H
 #define SG_FIRESTORE_TOKEN_H
 
@@ -16,10 +17,10 @@ typedef struct sg_firestore_token {
 
 typedef struct sg_firestore_tokens {
     const sg_firestore_credentials *credentials;
-    pthread_mutex_t mutex; /* guards what follows but the gate */
+    pthread_mutex_t mutex; /* guards what follows, except the gate */
     syncguard_gate gate;   /* one renewal at a time */
     sg_firestore_token *token;
-    bool renewing;       /* a caller renews a token that is still good */
+    bool renewing;       /* a caller renews a token that is still valid */
     int64_t retry_at_ns; /* after a failed early renewal */
 } sg_firestore_tokens;
 
@@ -28,13 +29,13 @@ syncguard_status sg_firestore_tokens_init(sg_firestore_tokens *tokens,
                                           const sg_firestore_credentials *credentials,
                                           syncguard_error *err);
 void sg_firestore_tokens_destroy(sg_firestore_tokens *tokens);
-/* In a forked child: the token stays, the locks are new. */
+/* In a forked child: keeps the token and initializes the mutex and the gate anew. */
 syncguard_status sg_firestore_tokens_after_fork(sg_firestore_tokens *tokens, syncguard_error *err);
-/* A token that is good now; the caller ends with sg_firestore_token_drop. */
+/* A token that is valid now. The caller must call sg_firestore_token_drop. */
 syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
                                          const syncguard_limits *limits, sg_firestore_token **out,
                                          syncguard_error *err);
-/* The server refused this token: the next one is new. */
+/* The server refused this token: it is not given to another caller. */
 void sg_firestore_tokens_refused(sg_firestore_tokens *tokens, const sg_firestore_token *token);
 void sg_firestore_token_drop(sg_firestore_token *token);
 

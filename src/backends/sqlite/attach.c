@@ -1,21 +1,19 @@
 /*
  * See attach.h.
  *
- * A database that is removed or replaced goes on working for a process that has it
- * open, while others take the same locks in the new one. So device and inode of the
- * database, its -wal and its -shm file are noted, and compared before an operation,
- * every few milliseconds at most. Where they differ the connection is closed and made
- * anew with what is at the paths then: waiters go on there, and a holder's lock is
- * not found.
+ * A database that is removed or replaced still works for a process that has it open, while other
+ * processes acquire the same locks in the new one. So device and inode of the database, its -wal
+ * and its -shm file are noted, and compared before an operation, every few milliseconds at most. If
+ * they differ, the connection is closed and a new one is made to the files that are at the paths
+ * then: waiters continue there, and a holder's lock is not found.
  *
- * A user who removes files by hand removes them one by one, so a new connection is
- * made only some time after the loss was noticed.
+ * A user who removes files by hand removes them one by one, so a new connection is made only some
+ * time after the removal was noticed.
  *
- * SQLite shares the mapping of -shm between the connections of a process by the
- * inode of the database, and truncates that file if no other process has it
- * locked. So nothing is connected while another handle of this process still has
- * earlier files of the same paths. `attached` lists the handles; `list_mutex`
- * guards it.
+ * SQLite shares the mapping of -shm between the connections of a process by the inode of the
+ * database, and truncates that file if no other process has it locked. So nothing is connected
+ * while another handle of this process still has earlier files of the same paths. `attached` lists
+ * the handles; `list_mutex` guards it.
  *
  * All functions are called inside the gate. Locking order: gate, list_mutex.
  */
@@ -32,7 +30,7 @@
 
 #define CHECK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define REATTACH_AFTER_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* All files of a group are there, with their mode, when the database is older than this. */
+/* When the database is older than this, all files of a group exist and have their mode. */
 #define CREATION_S 2
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -86,7 +84,7 @@ static void attached_remove(const sg_sqlite *sqlite)
     pthread_mutex_unlock(&list_mutex);
 }
 
-/* Another handle has earlier files of these paths. Caller holds list_mutex. */
+/* Whether another handle has earlier files of these paths. The caller holds list_mutex. */
 static bool attached_others_are_stale(const sg_sqlite *sqlite, const sg_sqlite_files *now)
 {
     for (const sg_sqlite *other = attached; other != NULL; other = other->next) {
@@ -125,7 +123,7 @@ static syncguard_status attach_open_database(sg_sqlite *sqlite, syncguard_error 
                                  "removed or replaced, and another handle of this process has not "
                                  "noticed yet",
                                  err);
-    /* SQLite would take what the old -wal and -shm files hold for part of the new database. */
+    /* SQLite would take the content of the old -wal and -shm files for part of the new database. */
     if (status == SYNCGUARD_OK && sqlite->old_shm >= 0 &&
         identity_is_same(now.shm, sqlite->files.shm))
         status =
@@ -151,7 +149,7 @@ static syncguard_status attach_identify_files(sg_sqlite *sqlite)
                : SG_SQLITE_BUSY;
 }
 
-/* Another user of the group may just be creating the files. */
+/* Whether another user of the group may be creating the files right now. */
 static bool attach_group_file_is_new(const sg_sqlite *sqlite)
 {
     struct stat about;
@@ -200,7 +198,7 @@ static void attach_close_old_shm(sg_sqlite *sqlite)
     sqlite->old_shm = -1;
 }
 
-/* Files of a group are private for a moment after their creation: busy meanwhile. */
+/* Files of a group are private for a moment after their creation. The result is busy meanwhile. */
 static syncguard_status attach_connect(sg_sqlite *sqlite, syncguard_error *err)
 {
     syncguard_error refusal;
@@ -223,7 +221,7 @@ static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
     syncguard_status status = attach_connect(sqlite, err);
     if (status != SYNCGUARD_OK) {
         sg_sqlite_disconnect(&sqlite->connection);
-        sqlite->files = before; /* by which the next attempt recognizes old_shm */
+        sqlite->files = before; /* the next attempt recognizes old_shm by it */
         return status;
     }
     sqlite->attached = true;
@@ -260,7 +258,7 @@ void sg_sqlite_detach(sg_sqlite *sqlite)
     attach_close_old_shm(sqlite);
 }
 
-/* Without a checkpoint: it would write to files that are not ours any more. */
+/* Makes no checkpoint, which would write to files that are no longer ours. */
 static void detach_replaced(sg_sqlite *sqlite)
 {
     const char *path = sqlite->connection.path;
@@ -283,7 +281,7 @@ syncguard_status sg_sqlite_attach(sg_sqlite *sqlite, syncguard_error *err)
         status = sg_sqlite_boot_read(&sqlite->boot, err);
         if (status != SYNCGUARD_OK)
             return status;
-        sqlite->lost_ns = 0; /* was of the other clock */
+        sqlite->lost_ns = 0; /* it was a time of the other clock */
     }
     if (sqlite->attached && !sg_sqlite_in_place(sqlite)) {
         detach_replaced(sqlite);

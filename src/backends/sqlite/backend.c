@@ -23,7 +23,7 @@
 #include "renew.h"
 
 /* Closing makes a checkpoint of a longer WAL, so that the next start need not read all of it. It
- * waits for nobody. */
+ * does not wait for other processes. */
 #define CLOSE_FRAMES 64
 
 /* ---- fork ---- */
@@ -60,9 +60,9 @@ static void sqlite_unwatch(syncguard_backend *backend, const char *key, size_t k
 }
 
 /*
- * In a child the connection is forgotten: closing it would write to files of the
- * parent. Nor is any descriptor closed: the application may have closed them all
- * and opened others under the same numbers.
+ * In a child the connection is abandoned: closing it would write to files of the parent. No
+ * descriptor is closed either: the application may have closed them all and opened others under the
+ * same numbers.
  */
 static void sqlite_destroy(syncguard_backend *backend)
 {
@@ -110,7 +110,8 @@ static const syncguard_capabilities CAPABILITIES = {
 
 /* ---- opening ---- */
 
-/* Everything that destroy takes apart; *sqlite comes zeroed. On failure nothing needs undoing. */
+/* Initializes everything that sqlite_destroy frees. The caller has zeroed *sqlite. On failure
+ * nothing needs undoing. */
 static syncguard_status sqlite_backend_init(sg_sqlite *sqlite, const sg_sqlite_config *config,
                                             syncguard_error *err)
 {
@@ -163,7 +164,7 @@ static syncguard_status sqlite_backend_open(const sg_sqlite_config *config, sync
         return status;
     }
     status = sg_sqlite_attach(sqlite, err);
-    /* Busy: the first operation connects, within its limits. */
+    /* If it is busy, the first operation connects, within its limits. */
     if (status != SYNCGUARD_OK && status != SG_SQLITE_BUSY) {
         sqlite_destroy(&sqlite->base);
         return status;

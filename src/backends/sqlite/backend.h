@@ -41,11 +41,11 @@ typedef struct sg_sqlite {
     bool attached; /* connected to a database that is ours and set up */
     char shm_path[SG_SQLITE_BESIDE_SIZE];
     sg_sqlite_files files;  /* as they were when it was attached */
-    struct sg_sqlite *next; /* in the list of attached handles */
+    struct sg_sqlite *next; /* the next in the list of attached handles */
     int old_shm;            /* of a database that was replaced, until attached again; -1 */
     int64_t checked_ns;     /* when files and clock were last checked */
     int64_t lost_ns;        /* when the files were found replaced; 0: they are not */
-    bool was_replaced;      /* to be logged outside the gate, and so is the next */
+    bool was_replaced;      /* to be logged outside the gate, as is reconnected */
     bool reconnected;
 } sg_sqlite;
 

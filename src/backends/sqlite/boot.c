@@ -1,15 +1,15 @@
 /*
  * The boot id and the shift of the boot clock.
  *
- * A time namespace shifts CLOCK_BOOTTIME for its members; /proc says by how much,
- * relative to the first namespace. Rows hold the unshifted clock, so that all
- * containers of one kernel compare the same numbers.
+ * A time namespace shifts CLOCK_BOOTTIME for its members; /proc says by how much, relative to the
+ * first namespace. Rows hold the unshifted clock, so that all containers of one kernel compare the
+ * same numbers.
  *
- * Some container runtimes mount a file over the kernel's boot id. Such an id
- * differs between containers and says nothing about the boot: it counts as
- * unknown, and the clock alone decides (see sqlite_record_read_remaining in record.c).
+ * Some container runtimes mount a file over the kernel's boot id. Such an id differs between
+ * containers and says nothing about the boot: it counts as unknown, and the clock alone decides
+ * (see sqlite_record_read_remaining in record.c).
  *
- * Whatever cannot be determined is an error: a wrong guess makes a second holder.
+ * A value that cannot be determined is an error: a wrong guess makes a second holder.
  */
 #include "boot.h"
 
@@ -110,8 +110,8 @@ static syncguard_status boot_offset_read(int64_t *offset_ns, syncguard_error *er
     return SYNCGUARD_OK;
 }
 
-/* The offsets in /proc are those of the namespace that children get, so it must be our own. By
- * name: a process that changed its user may not open the folder. */
+/* The offsets in /proc are those of the namespace that children get, so it must be our own. The
+ * namespaces are compared by name: a process that changed its user may not open the folder. */
 static syncguard_status boot_namespace_read(sg_sqlite_boot *boot, syncguard_error *err)
 {
     static const char source[] = "/proc/self/ns";
@@ -142,7 +142,7 @@ syncguard_status sg_sqlite_boot_read(sg_sqlite_boot *boot, syncguard_error *err)
     syncguard_status status = boot_id_read(now.id, err);
     if (status == SYNCGUARD_OK)
         status = boot_namespace_read(&now, err);
-    if (status == SYNCGUARD_OK) /* a half-filled one would look complete at the next check */
+    if (status == SYNCGUARD_OK) /* a half-filled value would look complete at the next check */
         *boot = now;
     return status;
 }

@@ -1,4 +1,4 @@
-/* Which boot of the machine this is, and the boot clock that all its processes share. */
+/* Identifies the boot of the machine, and reads the boot clock that all its processes share. */
 #ifndef SG_SQLITE_BOOT_H
 #define SG_SQLITE_BOOT_H
 
@@ -19,7 +19,7 @@ typedef struct sg_sqlite_boot {
 
 /* Leaves *boot alone on failure. */
 syncguard_status sg_sqlite_boot_read(sg_sqlite_boot *boot, syncguard_error *err);
-/* The process has entered another time namespace since boot was read. */
+/* Whether the process has entered another time namespace since boot was read. */
 bool sg_sqlite_boot_changed(const sg_sqlite_boot *boot);
 /* The kernel's boot clock in milliseconds, at our time now_ns. */
 int64_t sg_sqlite_boot_ms(const sg_sqlite_boot *boot, int64_t now_ns);

@@ -35,7 +35,7 @@ static const char *const SQL[SG_SQLITE_STATEMENT_COUNT] = {
         " boot_expires_ms = ?5 WHERE lock_id = ?1",
 };
 
-/* The file's mode is not at fault if nobody can write to its file system. */
+/* The mode of the file is not the reason if its file system is read-only. */
 static syncguard_status sqlite_fail_readonly(const char *path, syncguard_error *err)
 {
     if (access(path, W_OK) != 0 && errno == EROFS)
@@ -49,7 +49,7 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
     sqlite3 *db = NULL;
     syncguard_status status = SYNCGUARD_OK;
     /* No CREATE: the file was created with its mode. NOMUTEX: the caller serializes. "unix": locks
-     * of another kind, should the program have chosen one, do not exclude other processes. */
+     * of another kind, which the program may have chosen, do not exclude other processes. */
     int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix");
     if (db == NULL)
         return syncguard_fail_memory(err);
@@ -146,8 +146,8 @@ syncguard_status sg_sqlite_execute(sg_sqlite_connection *connection, sg_sqlite_s
 syncguard_status sg_sqlite_begin(sg_sqlite_connection *connection, bool immediate,
                                  syncguard_error *err)
 {
-    /* ROLLBACK is prepared first: that may fail for lack of memory, and a transaction that cannot
-     * be ended would block the file for all processes. */
+    /* ROLLBACK is prepared first, because that may fail for lack of memory, and a transaction that
+     * cannot be ended would block the file for all processes. */
     sqlite3_stmt *rollback = NULL;
     syncguard_status status = sg_sqlite_prepare(connection, SG_SQLITE_ROLLBACK, &rollback, err);
     if (status == SYNCGUARD_OK)

@@ -1,5 +1,4 @@
-/* A connection of SQLite with its settings and prepared statements. Used by one thread at a time.
- */
+/* An SQLite connection with its settings and prepared statements. Used by one thread at a time. */
 #ifndef SG_SQLITE_CONNECTION_H
 #define SG_SQLITE_CONNECTION_H
 
@@ -14,7 +13,7 @@ typedef enum sg_sqlite_statement {
     SG_SQLITE_BEGIN_IMMEDIATE,
     SG_SQLITE_COMMIT,
     SG_SQLITE_ROLLBACK,
-    SG_SQLITE_READ_KEY, /* these three: the columns that record.c reads */
+    SG_SQLITE_READ_KEY, /* this and the next two: the columns that record.c reads */
     SG_SQLITE_READ_ID,
     SG_SQLITE_READ_PAGE,
     SG_SQLITE_READ_COUNTER,
@@ -37,18 +36,17 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
 /* Closes without a checkpoint. */
 void sg_sqlite_disconnect(sg_sqlite_connection *connection);
 
-/* Runs SQL once: the first column of its first row as text, cut to fit; empty without a row. An
- * SQLite code. */
+/* Runs SQL once. *out is the first column of its first row as text, cut to fit; empty without a
+ * row. Returns an SQLite code. */
 int sg_sqlite_query(sqlite3 *db, const char *sql, char *out, size_t size);
 
 /* The prepared statement; prepares it on first use. */
 syncguard_status sg_sqlite_prepare(sg_sqlite_connection *connection, sg_sqlite_statement which,
                                    sqlite3_stmt **out, syncguard_error *err);
-/* Steps a statement that may answer a row: OK, with *row telling whether it did. The caller resets
- * it. */
+/* Steps a statement that may return a row. OK: *row tells whether it did. The caller resets it. */
 syncguard_status sg_sqlite_step(sg_sqlite_connection *connection, sqlite3_stmt *statement,
                                 bool *row, syncguard_error *err);
-/* Steps a statement that answers no rows, and resets it. */
+/* Steps a statement that returns no rows, and resets it. */
 syncguard_status sg_sqlite_finish(sg_sqlite_connection *connection, sqlite3_stmt *statement,
                                   syncguard_error *err);
 /* Prepares and finishes a statement without parameters. */
@@ -56,9 +54,9 @@ syncguard_status sg_sqlite_execute(sg_sqlite_connection *connection, sg_sqlite_s
                                    syncguard_error *err);
 
 /*
- * A plain BEGIN reads first and takes the write lock with the first write, which fails if anybody
- * committed in between. So what was read still holds when it is acted upon, and an attempt that
- * finds nothing to do never takes the write lock. immediate: takes it at once.
+ * A plain BEGIN reads first and takes the write lock with the first write, which fails if another
+ * connection has committed in between. So what was read still holds when the operation acts on it,
+ * and an attempt that finds nothing to do never takes the write lock. immediate: takes it at once.
  */
 syncguard_status sg_sqlite_begin(sg_sqlite_connection *connection, bool immediate,
                                  syncguard_error *err);

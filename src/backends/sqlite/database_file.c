@@ -1,16 +1,14 @@
 /*
  * See database_file.h.
  *
- * Creation is the only moment at which a descriptor of the database is opened
- * here. It uses O_EXCL, so that no lock can exist yet, and runs under list_mutex
- * (see attach.c), so that no handle of this process takes one before the
- * descriptor is closed again.
+ * Creation is the only moment at which a descriptor of the database is opened here. It uses O_EXCL,
+ * so that no lock can exist yet, and runs under list_mutex (see attach.c), so that no handle of
+ * this process takes one before the descriptor is closed again.
  *
- * A user who may write to the folder can plant a link under the name of one of our
- * files, and we would write to its target. So a folder that everybody may write to
- * is used only if it is sticky and the files in it are ours; and root uses only
- * files of its own, in folders that only root can change. path.c checks the way there. Files with a
- * second name are always refused.
+ * A user who may write to the folder can plant a link under the name of one of our files, and we
+ * would write to its target. So a folder that all users may write to is used only if it is sticky
+ * and the files in it are ours, and root uses only files of its own, in folders that only root can
+ * change. path.c checks the folders on the way there. Files with a second name are always refused.
  */
 #include "database_file.h"
 
@@ -26,7 +24,8 @@
 
 /* ---- ownership and permissions ---- */
 
-/* The folder of the file, and for root all above it. *shared: others may add names to it. */
+/* Checks the folder of the file and, for root, all folders above it. *shared: other users may add
+ * names to it. */
 static syncguard_status database_file_check_folders(const char *folder, bool *shared,
                                                     syncguard_error *err)
 {
@@ -81,7 +80,7 @@ static syncguard_status database_file_check_one(const char *path, bool shared, b
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
-    /* The files beside it are those of its folder: another mount of it has others. */
+    /* The files beside it are those of its folder; another mount of the file has others. */
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_file_system_refuse_mount(path, err);
     if (status == SYNCGUARD_OK && shared && about.st_uid != geteuid())
@@ -95,9 +94,10 @@ static syncguard_status database_file_check_one(const char *path, bool shared, b
 }
 
 /*
- * Where everybody may add names, a file that is missing now could be another user's when SQLite
- * opens it: a journal whose pages SQLite writes back, above all. Nobody can remove or replace ours.
- * SQLite ignores them while they are empty; beside an empty database it removes two of them.
+ * Where all users may add names, a file that is missing now could be another user's when SQLite
+ * opens it: above all a journal, whose pages SQLite writes back. So the names are claimed with
+ * empty files, which no other user can remove or replace. SQLite ignores them while they are empty;
+ * beside an empty database it removes two of them.
  *
  * False if the name may still be free.
  */
@@ -143,9 +143,9 @@ syncguard_fd_identity sg_sqlite_file_identify(const char *path)
 /* ---- creation ---- */
 
 /*
- * Creates the empty file, and removes what an earlier database of this name left: SQLite would take
- * it for part of the new one, and processes that have the old one open may still use it. The lock
- * on the folder keeps two processes from removing each other's files.
+ * Creates the empty file, and removes the files that an earlier database of this name has left:
+ * SQLite would take them for part of the new one, and processes that have the old one open may
+ * still use them. The lock on the folder keeps two processes from removing each other's files.
  */
 static syncguard_status database_file_create_locked(const char *path, const char *folder,
                                                     mode_t mode, syncguard_error *err)
@@ -166,7 +166,7 @@ static syncguard_status database_file_create_locked(const char *path, const char
         return errno == EEXIST
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, path, "the file cannot be created");
-    (void)fchmod(fd, mode); /* whatever the umask */
+    (void)fchmod(fd, mode); /* independent of the umask */
     close(fd);
     sg_sqlite_path_sync(folder);
     return SYNCGUARD_OK;

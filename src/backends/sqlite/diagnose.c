@@ -1,8 +1,8 @@
 /*
- * What would break the promises on this file: for `syncguard doctor`.
+ * Finds what would break the guarantees on this file, for `syncguard doctor`.
  *
- * The check of the file's structure reads all of it, so it runs on a connection
- * of its own, and stops at the limits. Nothing is changed.
+ * The check of the file's structure reads all of it, so it runs on a connection of its own, and
+ * stops at the limits. Nothing is changed.
  */
 #include "diagnose.h"
 
@@ -60,13 +60,13 @@ static void sqlite_diagnose_file_system(const diagnosis *self)
         syncguard_report_fine(&self->to, "file_system", name);
 }
 
-/* The URL says that a group shares the file. */
+/* Whether the URL says that a group shares the file. */
 static bool sqlite_group_shares_file(const diagnosis *self)
 {
     return (self->sqlite->mode & 0020) != 0;
 }
 
-/* Modes of the file, which are those that SQLite gives the files beside it. */
+/* Checks the mode of the file, which SQLite also gives to the files beside it. */
 static void sqlite_diagnose_mode(const diagnosis *self, mode_t mode)
 {
     char text[32];
@@ -88,14 +88,14 @@ static void sqlite_diagnose_mode(const diagnosis *self, mode_t mode)
         syncguard_report_fine(&self->to, "mode", text);
 }
 
-/* Who may write to the folder can replace the file: then there are two sets of locks. */
+/* A user who may write to the folder can replace the file, and then there are two sets of locks. */
 static void sqlite_diagnose_folder(const diagnosis *self)
 {
     char folder[SG_SQLITE_PATH_SIZE], text[64];
     struct stat about;
     sqlite_folder_name(self, folder);
     if (stat(folder, &about) != 0)
-        return; /* sqlite_diagnose_file has found the file gone */
+        return; /* sqlite_diagnose_file reports that the file is gone */
     mode_t mode = about.st_mode & 07777;
     bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
     snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
@@ -149,7 +149,7 @@ static void sqlite_diagnose_rights(const diagnosis *self)
         syncguard_report_fine(&self->to, "permissions", "this user may write to all files");
 }
 
-/* A full disk is noticed late: the files are reused, and grow seldom. */
+/* A full disk is noticed late, because the files are reused and seldom grow. */
 static void sqlite_diagnose_space(const diagnosis *self)
 {
     char folder[SG_SQLITE_PATH_SIZE];

@@ -60,7 +60,7 @@ syncguard_status sg_sqlite_fail(sqlite3 *db, const char *path, int code, syncgua
 {
     int error = db == NULL ? 0 : sqlite3_system_errno(db);
     int primary = code & 0xff;
-    /* SQLITE_PROTOCOL: too many lost races for the locks of the WAL. */
+    /* SQLITE_PROTOCOL: SQLite has lost too many races for the locks of the WAL. */
     if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL)
         return SG_SQLITE_BUSY;
     if (primary == SQLITE_NOMEM)

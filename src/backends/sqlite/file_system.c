@@ -75,7 +75,7 @@ static const struct {
     {"fuse.gocryptfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
     {"fuse.encfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
     {"fuse.lxcfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
-    /* These show folders that have a path of their own, or names with aliases. */
+    /* These show folders that also have another path, or names with aliases. */
     {"fuse.fuse-overlayfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
     {"fuse.mergerfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
     {"fuse.bindfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
@@ -148,7 +148,7 @@ syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_sys
 
 /* ---- mounts ---- */
 
-/* A path of ours is shorter: a word that does not fit is none of them. */
+/* Our paths are shorter, so a word that does not fit is not one of them. */
 #define WORD_SIZE 1024
 
 /* The byte that three octal digits stand for. */
@@ -164,7 +164,7 @@ static int mountinfo_read_escape(FILE *mounts)
     return code & 0xff;
 }
 
-/* Reads up to one of ends, which is returned, or EOF. Octal escapes are decoded; a word that is too
+/* Reads up to one of ends, which is returned, or EOF. Decodes octal escapes. A word that is too
  * long becomes empty. */
 static int mountinfo_read_word(FILE *mounts, const char *ends, char word[WORD_SIZE])
 {
@@ -188,7 +188,7 @@ static bool path_is_below(const char *path, const char *folder)
 
 typedef struct mount_search {
     const char *path;
-    bool lower_too; /* also find is_lower: there may be thousands of lower folders to inspect */
+    bool lower_too; /* find is_lower, too: there may be thousands of lower folders to inspect */
     bool is_mount_point;
     bool is_upper; /* path is, or is below, the upper folder of an overlay */
     bool is_lower; /* the same for a lower folder */
@@ -206,7 +206,7 @@ static void layer_unescape(char *text)
     *to = '\0';
 }
 
-/* As path_is_below, but for a layer that may be named through links, or mounted elsewhere, too. */
+/* Like path_is_below, but also finds a layer that is named through links, or mounted elsewhere. */
 static bool path_is_in_layer(const char *path, char *layer)
 {
     char above[WORD_SIZE];
@@ -227,7 +227,7 @@ static bool path_is_in_layer(const char *path, char *layer)
 }
 
 /* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". In other
- * values a colon separates nothing. */
+ * values a colon is not a separator. */
 static int mount_search_layers(FILE *mounts, mount_search *search)
 {
     char word[WORD_SIZE];
@@ -283,7 +283,7 @@ static syncguard_status mount_search_run(mount_search *search, syncguard_error *
     return SYNCGUARD_OK;
 }
 
-/* Whether path is a mount point; false in *known if the kernel does not say. */
+/* Whether path is a mount point. *known is false if the kernel does not say. */
 static bool path_is_mount_root(const char *path, bool *known)
 {
     *known = false;
@@ -318,7 +318,7 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
     return SYNCGUARD_OK;
 }
 
-/* Inside an overlay the same names may be those of its layers. */
+/* Whether folder is inside an overlay, where names may be the same as in its layers. */
 static bool overlay_contains_folder(const char *folder)
 {
     struct statfs about;
@@ -397,8 +397,8 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
 
 /* ---- space ---- */
 
-/* A file must be able to grow by this much; on a small file system by the share that its WAL has,
- * see wal.c. */
+/* A file must be able to grow by this much or, on a small file system, by the share of its WAL (see
+ * wal.c). */
 #define GROWTH_BYTES (64 * 1024)
 #define SMALL_SHARE 8
 
@@ -444,7 +444,7 @@ const char *sg_sqlite_file_system_shortage(const char *folder)
     if (error != EOPNOTSUPP && error != EISDIR)
         return file_system_shortage_text(error, &about);
 #endif
-    /* No file without a name here: what the file system says must do. */
+    /* The file system has no files without a name, so its own figures must suffice. */
     bool enough = (uint64_t)about.f_bavail * about.f_frsize >= length &&
                   (about.f_files == 0 || about.f_favail > 0);
     error = enough ? 0 : ENOSPC;

@@ -21,15 +21,15 @@ typedef enum sg_sqlite_file_system_kind {
 /* The file system of path and its name. */
 syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_system_kind *kind,
                                             char *name, size_t size, syncguard_error *err);
-/* Refuses a folder that other machines may share, or that is the upper folder of an overlay. */
+/* Refuses a folder that other machines may share, or that is in the upper folder of an overlay. */
 syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_error *err);
 /* Refuses a file that is a mount of its own. The path has no links. */
 syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_error *err);
-/* The folder is, or is below, a lower folder of an overlay that this process sees. */
+/* Whether the folder is, or is below, a lower folder of an overlay that this process sees. */
 bool sg_sqlite_file_system_is_lower(const char *folder);
 
-/* What keeps files in the folder from growing: "the disk is full", for example, or NULL. A right
- * that is missing, or an unknown fault, is no answer. Leaves nothing behind. */
+/* Why files in the folder cannot grow, for example "the file system is full"; NULL if they can, or
+ * if a missing permission or an unknown error hides the reason. Leaves nothing behind. */
 const char *sg_sqlite_file_system_shortage(const char *folder);
 
 #endif

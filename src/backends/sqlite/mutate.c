@@ -1,12 +1,11 @@
 /*
  * Acquire, release, undo, extend, cleanup.
  *
- * Every decision is made in one transaction that first reads, then reads the
- * clock, then writes; SQLite lets the write through only if nothing was
- * committed since the read.
+ * Every decision is made in one transaction that first reads the record, then reads the clock, then
+ * writes. SQLite allows the write only if nothing was committed since the read.
  *
- * Only grants are synced. A release or an extend need not be: a crash of the
- * machine ends the holder as well, and after it the locks of the old boot are dead.
+ * Only grants are synced. A release or an extend need not be: a crash of the machine ends the
+ * holder as well, and after it the locks of the old boot are dead.
  */
 #include "mutate.h"
 
@@ -16,7 +15,7 @@
 #include "request.h"
 #include "syncguard/sqlite.h"
 
-/* How long an acquire whose grant is not durable tries to take it back itself. */
+/* How long an acquire whose grant is not durable tries to take the grant back. */
 #define TAKE_BACK_NS (100 * SYNCGUARD_NS_PER_MS)
 
 /* ---- acquire ---- */
@@ -28,7 +27,7 @@ typedef struct acquire_context {
     unsigned sync_failures; /* when the attempt began */
 } acquire_context;
 
-/* 0 if there is none yet. */
+/* *current is 0 if there is no counter yet. */
 static syncguard_status sqlite_counter_read(sg_sqlite *sqlite, const acquire_context *context,
                                             int64_t *current, syncguard_error *err)
 {
@@ -85,7 +84,8 @@ static syncguard_status sqlite_lock_write(sg_sqlite *sqlite, const syncguard_acq
     return sg_sqlite_finish(&sqlite->connection, statement, err);
 }
 
-/* A commit that failed is rolled back; the outcome is unknown only if the file cannot be read. */
+/* A commit that failed is rolled back. The outcome is unknown only if the file cannot be read
+ * then. */
 static syncguard_status sqlite_grant_commit(sg_sqlite *sqlite, syncguard_acquire_op *op,
                                             syncguard_error *err)
 {
@@ -128,7 +128,7 @@ static syncguard_status sqlite_lock_grant(sg_sqlite *sqlite, acquire_context *co
     return status;
 }
 
-/* The same request again: its grant is what the record says. */
+/* The same request was granted before: the record has its grant. */
 static syncguard_status sqlite_grant_from_record(const sg_sqlite *sqlite, syncguard_acquire_op *op,
                                                  const sg_sqlite_record *record,
                                                  syncguard_error *err)
@@ -177,8 +177,8 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
     if (status != SYNCGUARD_OK)
         return status;
     status = sg_sqlite_request(sqlite, &op->limits, sqlite_acquire_attempt, &context, err);
-    /* Watching needs a thread, so only an attempt that finds the key held watches it, and decides
-     * again. */
+    /* Watching needs a thread, so only an acquire that finds the key held watches it, and then
+     * tries once more. */
     if (status == SYNCGUARD_LOCKED && op->watch) {
         bool added = false;
         bool watched = sg_sqlite_notify_watch(&sqlite->notify, op->key, op->key_length, &added);
@@ -246,7 +246,7 @@ syncguard_status sg_sqlite_release(syncguard_backend *backend, syncguard_release
     return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, sqlite_release_attempt, op, err);
 }
 
-/* No request is in flight in a store that answers at once: a grant that is not there now never
+/* A store that answers at once has no request in flight, so a grant that is not there now never
  * comes. */
 syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, size_t key_length,
                                 const char *lock_id, int64_t until_ns,
@@ -265,10 +265,10 @@ syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, siz
 
 /* ---- extend ---- */
 
-syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *slot,
+syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *cell,
                                       syncguard_error *err)
 {
-    *slot = SG_SQLITE_NO_SLOT;
+    *cell = SG_SQLITE_NO_CELL;
     sg_sqlite_record record;
     syncguard_status status = sg_sqlite_record_find(sqlite, SG_SQLITE_READ_ID, op->lock_id,
                                                     SYNCGUARD_LOCK_ID_CHARS, &record, err);
@@ -284,7 +284,7 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
     if (status != SYNCGUARD_OK)
         return status;
     if (op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS < record.remaining_ms)
-        *slot = sg_sqlite_notify_slot(record.stored.key, record.key_length);
+        *cell = sg_sqlite_notify_cell(record.stored.key, record.key_length);
     int64_t now_ms = sg_sqlite_boot_ms(&sqlite->boot, record.read_ns);
     sqlite3_bind_text(statement, 1, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 2, op->expires_at_ms);
@@ -297,14 +297,14 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
 static syncguard_status sqlite_extend_attempt(sg_sqlite *sqlite, void *argument, bool immediate,
                                               syncguard_error *err)
 {
-    int slot = SG_SQLITE_NO_SLOT;
+    int cell = SG_SQLITE_NO_CELL;
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, immediate, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_extend_row(sqlite, argument, &slot, err);
+        status = sg_sqlite_extend_row(sqlite, argument, &cell, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
-    if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)
-        sg_sqlite_notify_publish_slot(&sqlite->notify, slot);
+    if (status == SYNCGUARD_OK && cell != SG_SQLITE_NO_CELL)
+        sg_sqlite_notify_publish_cell(&sqlite->notify, cell);
     return status;
 }
 

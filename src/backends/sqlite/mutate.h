@@ -16,9 +16,9 @@ syncguard_status sg_sqlite_extend(syncguard_backend *backend, syncguard_extend_o
 syncguard_status sg_sqlite_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                    syncguard_error *err);
 
-/* One extend inside a transaction: OK or ABSENT; nothing is committed yet. *slot: what has to be
- * published after the commit because the lock ends earlier now, or SG_SQLITE_NO_SLOT. */
-syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *slot,
+/* One extend inside a transaction: OK or ABSENT; nothing is committed yet. *cell: the cell that the
+ * caller must publish after the commit because the lock ends earlier now, or SG_SQLITE_NO_CELL. */
+syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *cell,
                                       syncguard_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * See notify.h.
  *
- * Locking: the mutex guards everything. The core is never called with it held,
- * because the core calls unwatch with its wait queue locked.
+ * Locking: the mutex guards everything. The core is never called while it is held, because the core
+ * calls unwatch with its wait queue locked.
  */
 #include "notify.h"
 
@@ -21,8 +21,8 @@
 
 typedef struct sg_sqlite_watched {
     struct sg_sqlite_watched *next;
-    uint64_t seen; /* the last value of the slot */
-    uint32_t slot;
+    uint64_t seen; /* the last value of the cell */
+    uint32_t cell;
     uint16_t length;
     bool changed; /* to be reported */
     char key[];
@@ -43,14 +43,14 @@ syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backe
     return SYNCGUARD_OK;
 }
 
-/* The same in every process and version: it is part of the file format. */
-int sg_sqlite_notify_slot(const char *key, size_t length)
+/* The same in every process and every version, because it is part of the file format. */
+int sg_sqlite_notify_cell(const char *key, size_t length)
 {
     uint64_t hash = syncguard_fnv1a(key, length);
-    return (int)((hash ^ hash >> 32) % SG_SQLITE_SLOTS);
+    return (int)((hash ^ hash >> 32) % SG_SQLITE_CELLS);
 }
 
-/* Differs between handles. */
+/* Every handle starts with another value. */
 static uint64_t sqlite_notify_first_value(void)
 {
     uint64_t value = 0;
@@ -61,7 +61,8 @@ static uint64_t sqlite_notify_first_value(void)
 
 /* ---- the file ---- */
 
-/* Creates it with the mode and, if we may, the group of the database: all its users need access. */
+/* Creates the file with the mode and, if permitted, the group of the database, because all its
+ * users need access. */
 static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
 {
     struct stat about;
@@ -69,16 +70,16 @@ static int sqlite_notify_create_file(const sg_sqlite_notify *notify, int flags)
     if (fd < 0 || stat(notify->database, &about) != 0)
         return fd;
     if (about.st_gid != getegid() && fchown(fd, (uid_t)-1, about.st_gid) != 0)
-        return fd; /* private until a user with the right group creates it */
+        return fd; /* stays private until a user of the group creates it */
     (void)fchmod(fd, about.st_mode & 0777);
     return fd;
 }
 
-/* Allocates the slots: a release must always be able to write its own. */
-static int sqlite_notify_allocate_slots(int fd)
+/* Allocates the cells, because a release must always be able to write its own. */
+static int sqlite_notify_allocate_cells(int fd)
 {
 #ifdef __linux__
-    if (fallocate(fd, 0, 0, SG_SQLITE_SLOTS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
+    if (fallocate(fd, 0, 0, SG_SQLITE_CELLS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
         return errno;
 #else
     (void)fd;
@@ -108,7 +109,7 @@ static syncguard_status sqlite_notify_open_file(const sg_sqlite_notify *notify, 
         return status;
     }
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
-    int error = status == SYNCGUARD_OK ? sqlite_notify_allocate_slots(fd) : 0;
+    int error = status == SYNCGUARD_OK ? sqlite_notify_allocate_cells(fd) : 0;
     if (error != 0)
         status = sg_sqlite_fail_errno(err, error, path, "there is no room for it");
     if (status != SYNCGUARD_OK)
@@ -118,8 +119,8 @@ static syncguard_status sqlite_notify_open_file(const sg_sqlite_notify *notify, 
     return status;
 }
 
-/* Slots beyond the end of the file read as 0. */
-static bool sqlite_notify_read_slots(int fd, size_t first, size_t count, uint64_t *out)
+/* Cells beyond the end of the file read as 0. */
+static bool sqlite_notify_read_cells(int fd, size_t first, size_t count, uint64_t *out)
 {
     memset(out, 0, count * sizeof *out);
     return pread(fd, out, count * sizeof *out, (off_t)(first * sizeof *out)) >= 0;
@@ -129,19 +130,19 @@ static bool sqlite_notify_read_slots(int fd, size_t first, size_t count, uint64_
 
 #ifdef __linux__
 
-/* Marks the keys whose slots differ from what was seen. Caller holds the mutex. */
+/* Marks the keys whose cells differ from what was seen. The caller holds the mutex. */
 static void sqlite_watched_mark_changed(sg_sqlite_notify *notify,
-                                        const uint64_t values[SG_SQLITE_SLOTS])
+                                        const uint64_t values[SG_SQLITE_CELLS])
 {
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next) {
-            key->changed = key->changed || key->seen != values[key->slot];
-            key->seen = values[key->slot];
+            key->changed = key->changed || key->seen != values[key->cell];
+            key->seen = values[key->cell];
         }
     }
 }
 
-/* Takes one marked key from the buckets from *bucket on. */
+/* Takes one marked key, beginning with *bucket. */
 static bool sqlite_watched_take_changed(sg_sqlite_notify *notify, size_t *bucket,
                                         char key[SYNCGUARD_KEY_SIZE], size_t *length)
 {
@@ -176,7 +177,7 @@ static void sqlite_watched_report_changed(sg_sqlite_notify *notify)
 /* A file was removed, renamed, or got another owner. */
 #define FILE_EVENTS (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
 
-/* True if a file may no longer be the one at its path. */
+/* Returns true if a file may no longer be the one at its path. */
 static bool sqlite_notify_read_events(int fd)
 {
     union {
@@ -200,18 +201,18 @@ static void *sqlite_notify_run(void *argument)
 {
     sg_sqlite_notify *notify = argument;
     syncguard_limits forever = {SYNCGUARD_NO_DEADLINE, NULL};
-    uint64_t values[SG_SQLITE_SLOTS];
+    uint64_t values[SG_SQLITE_CELLS];
     for (;;) {
         struct pollfd fds[2] = {{notify->inotify_fd, POLLIN, 0}, {notify->stop.fds[0], POLLIN, 0}};
         syncguard_status status = syncguard_wait_fds(fds, 2, &forever, NULL);
         if (status == SYNCGUARD_OK && fds[1].revents == POLLIN)
             return NULL;
-        /* Something else than POLLIN: the program has closed the descriptor. */
+        /* Anything but POLLIN means that the program has closed the descriptor. */
         bool failed = status != SYNCGUARD_OK || fds[0].revents != POLLIN;
         bool files_changed = !failed && sqlite_notify_read_events(notify->inotify_fd);
         pthread_mutex_lock(&notify->mutex);
         notify->failed = notify->failed || failed;
-        if (sqlite_notify_read_slots(notify->fd, 0, SG_SQLITE_SLOTS, values))
+        if (sqlite_notify_read_cells(notify->fd, 0, SG_SQLITE_CELLS, values))
             sqlite_watched_mark_changed(notify, values);
         pthread_mutex_unlock(&notify->mutex);
         sqlite_watched_report_changed(notify);
@@ -225,14 +226,14 @@ static void *sqlite_notify_run(void *argument)
     }
 }
 
-/* Watches of earlier files stay; what happens to those costs a needless attempt. */
+/* Watches of earlier files stay; an event of those only costs a needless attempt. */
 static bool sqlite_notify_watch_files(const sg_sqlite_notify *notify)
 {
     return inotify_add_watch(notify->inotify_fd, notify->path, IN_MODIFY | FILE_EVENTS) >= 0 &&
            inotify_add_watch(notify->inotify_fd, notify->database, FILE_EVENTS) >= 0;
 }
 
-/* Starts the thread with the first waiter. Caller holds the mutex. */
+/* Starts the thread with the first waiter. The caller holds the mutex. */
 static bool sqlite_notify_start(sg_sqlite_notify *notify)
 {
     if (notify->started)
@@ -277,12 +278,12 @@ static void sqlite_notify_replace_file(sg_sqlite_notify *notify, int fd)
     notify->fd = fd;
     if (!notify->started || notify->failed)
         return;
-    /* Watched before it is read: a write in between is both seen and reported. */
+    /* The file is watched before it is read, so a write in between is both seen and reported. */
     notify->failed = !sqlite_notify_watch_files(notify);
     for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
         for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next)
             notify->failed =
-                !sqlite_notify_read_slots(fd, key->slot, 1, &key->seen) || notify->failed;
+                !sqlite_notify_read_cells(fd, key->cell, 1, &key->seen) || notify->failed;
     }
 }
 
@@ -297,7 +298,7 @@ syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error
         notify->next_value = sqlite_notify_first_value();
     sqlite_notify_replace_file(notify, fd);
     pthread_mutex_unlock(&notify->mutex);
-    /* What was written to the old file after its replacement is unknown. */
+    /* A release that was written to the old file after its replacement is unknown. */
     syncguard_backend_notifications_lost(notify->backend);
     return SYNCGUARD_OK;
 }
@@ -312,30 +313,30 @@ bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
 
 /* ---- watching ---- */
 
-static sg_sqlite_watched **sqlite_watched_find(sg_sqlite_notify *notify, size_t slot,
+static sg_sqlite_watched **sqlite_watched_find(sg_sqlite_notify *notify, size_t cell,
                                                const char *key, size_t length)
 {
-    sg_sqlite_watched **link = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
+    sg_sqlite_watched **link = &notify->watched[cell % SG_SQLITE_WATCH_BUCKETS];
     while (*link != NULL && ((*link)->length != length || memcmp((*link)->key, key, length) != 0))
         link = &(*link)->next;
     return link;
 }
 
 /* Caller holds the mutex. */
-static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t slot, const char *key,
+static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t cell, const char *key,
                                size_t length)
 {
-    sg_sqlite_watched **bucket = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
+    sg_sqlite_watched **bucket = &notify->watched[cell % SG_SQLITE_WATCH_BUCKETS];
     uint64_t seen;
     if (notify->fd < 0 || !sqlite_notify_start(notify) ||
-        !sqlite_notify_read_slots(notify->fd, slot, 1, &seen))
+        !sqlite_notify_read_cells(notify->fd, cell, 1, &seen))
         return false;
     sg_sqlite_watched *watched = syncguard_calloc(1, offsetof(sg_sqlite_watched, key) + length);
     if (watched == NULL)
         return false;
     memcpy(watched->key, key, length);
     watched->length = (uint16_t)length;
-    watched->slot = (uint32_t)slot;
+    watched->cell = (uint32_t)cell;
     watched->seen = seen;
     watched->next = *bucket;
     *bucket = watched;
@@ -344,11 +345,12 @@ static bool sqlite_watched_add(sg_sqlite_notify *notify, size_t slot, const char
 
 bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t length, bool *added)
 {
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
     pthread_mutex_lock(&notify->mutex);
-    /* Watched already: any release since is or will be reported, so this attempt counts. */
-    bool before = *sqlite_watched_find(notify, slot, key, length) != NULL;
-    *added = !before && sqlite_watched_add(notify, slot, key, length);
+    /* If the key was watched already, every release since is or will be reported, so this attempt
+     * counts. */
+    bool before = *sqlite_watched_find(notify, cell, key, length) != NULL;
+    *added = !before && sqlite_watched_add(notify, cell, key, length);
     bool armed = (before || *added) && !notify->failed;
     pthread_mutex_unlock(&notify->mutex);
     return armed;
@@ -357,8 +359,8 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length)
 {
     pthread_mutex_lock(&notify->mutex);
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
-    sg_sqlite_watched **link = sqlite_watched_find(notify, slot, key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
+    sg_sqlite_watched **link = sqlite_watched_find(notify, cell, key, length);
     sg_sqlite_watched *watched = *link;
     if (watched != NULL)
         *link = watched->next;
@@ -368,34 +370,35 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 
 /* ---- publishing ---- */
 
-/* Writes a new value to the slot and returns it; 0: it failed. Caller holds the mutex. */
-static uint64_t sqlite_notify_write_slot(sg_sqlite_notify *notify, size_t slot)
+/* Writes a new value to the cell and returns it; 0: the write failed. The caller holds the
+ * mutex. */
+static uint64_t sqlite_notify_write_cell(sg_sqlite_notify *notify, size_t cell)
 {
     uint64_t value = notify->next_value++;
-    ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value));
+    ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(cell * sizeof value));
     return written == (ssize_t)sizeof value ? value : 0;
 }
 
 /*
- * The core tells our own waiters of the key, so for them our own value counts as seen. But it may
- * overwrite a value by which another process released another key of the slot: waiters of that one
- * are told of our value like of any other.
+ * The core notifies our own waiters of the key, so for them our own value counts as seen. But the
+ * value may overwrite one by which another process released another key of the cell. The waiters of
+ * that key are therefore notified of our value as of any other.
  */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
 {
-    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
+    size_t cell = (size_t)sg_sqlite_notify_cell(key, length);
     pthread_mutex_lock(&notify->mutex);
-    sg_sqlite_watched *watched = *sqlite_watched_find(notify, slot, key, length);
-    uint64_t value = sqlite_notify_write_slot(notify, slot);
+    sg_sqlite_watched *watched = *sqlite_watched_find(notify, cell, key, length);
+    uint64_t value = sqlite_notify_write_cell(notify, cell);
     if (value != 0 && watched != NULL)
         watched->seen = value;
     pthread_mutex_unlock(&notify->mutex);
 }
 
-void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot)
+void sg_sqlite_notify_publish_cell(sg_sqlite_notify *notify, int cell)
 {
     pthread_mutex_lock(&notify->mutex);
-    (void)sqlite_notify_write_slot(notify, (size_t)slot);
+    (void)sqlite_notify_write_cell(notify, (size_t)cell);
     pthread_mutex_unlock(&notify->mutex);
 }
 

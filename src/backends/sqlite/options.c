@@ -18,11 +18,11 @@ static syncguard_status sqlite_options_set_path(const char *path, sg_sqlite_conf
 {
     if (path == NULL || path[0] == '\0')
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the path of the file is missing");
+                              "the path of the file is missing");
     size_t length = strlen(path);
     if (length + 3 > sizeof out->path)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the path is longer than %zu bytes", sizeof out->path - 3);
+                              "the path is longer than %zu bytes", sizeof out->path - 3);
     if (path[length - 1] == '/')
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "%s: is the name of a folder, not of a file", path);
@@ -66,7 +66,7 @@ static syncguard_status sqlite_options_read_url(syncguard_url *url, sg_sqlite_co
     int index = 0, mode = 0;
     if (url->user != NULL || url->password != NULL || (url->hosts != NULL && url->hosts[0] != '\0'))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the URL names a host; write sqlite:/path/to/file");
+                              "the URL names a host; write sqlite:/path/to/file");
     syncguard_status status = syncguard_url_common(url, &out->common, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_choice(url, "durability", words, &index, err);

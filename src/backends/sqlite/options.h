@@ -1,4 +1,4 @@
-/* The options of a URL or of syncguard_sqlite_options as a config. */
+/* Reads a URL or syncguard_sqlite_options into a config. */
 #ifndef SG_SQLITE_OPTIONS_H
 #define SG_SQLITE_OPTIONS_H
 
@@ -12,7 +12,7 @@ typedef struct sg_sqlite_config {
     syncguard_options common;
 } sg_sqlite_config;
 
-/* given may be NULL: the path is then missing, InvalidArgument. */
+/* given may be NULL: then the path is missing, which is InvalidArgument. */
 syncguard_status sg_sqlite_config_from_options(const syncguard_sqlite_options *given,
                                                const syncguard_options *common,
                                                sg_sqlite_config *out, syncguard_error *err);

@@ -1,10 +1,10 @@
 /*
  * See path.h.
  *
- * The user who can change a link on the way to the database decides which files we
- * use: with the link repointed, the next process finds other files, and there are
- * two holders. So the path is followed component by component, as realpath does, and
- * every link and, for root, every folder on the way is checked.
+ * A user who can change a link on the way to the database decides which files we use: after the
+ * link is changed, the next process finds other files, and there are two holders. So the path is
+ * followed component by component, as realpath does, and every link and, for root, every folder on
+ * the way is checked.
  */
 #include "path.h"
 
@@ -71,7 +71,7 @@ syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct 
         err);
 }
 
-/* A user without root's rights trusts the owners of the folders on the way, but not everybody. */
+/* A user other than root trusts the owners of the folders on the way, but not all users. */
 static syncguard_status path_check_link(const char *path, const struct stat *link,
                                         const struct stat *folder, syncguard_error *err)
 {
@@ -85,7 +85,7 @@ static syncguard_status path_check_link(const char *path, const struct stat *lin
 
 typedef struct path_walk {
     char done[PATH_MAX]; /* without links; empty for the root */
-    char rest[PATH_MAX]; /* what is to be followed from there, from this byte on: */
+    char rest[PATH_MAX]; /* still to be followed from there, beginning with byte `at` */
     size_t at;
     int links;
     bool missing; /* the end of the path does not exist */
@@ -96,7 +96,7 @@ static syncguard_status path_fail_too_long(const char *path, syncguard_error *er
     return sg_sqlite_fail_errno(err, ENAMETOOLONG, path, "cannot be inspected");
 }
 
-/* Puts the next component of rest into name. */
+/* Copies the next component of rest to name. */
 static bool path_walk_next(path_walk *walk, char name[PATH_MAX])
 {
     walk->at += strspn(walk->rest + walk->at, "/");
@@ -125,7 +125,7 @@ static syncguard_status path_walk_link(path_walk *walk, const char *path, syncgu
     return SYNCGUARD_OK;
 }
 
-/* Goes to name in the folder done. */
+/* Enters name in the folder done. */
 static syncguard_status path_walk_enter(path_walk *walk, const char *name,
                                         const struct stat *folder, syncguard_error *err)
 {
@@ -167,9 +167,9 @@ static syncguard_status path_walk_step(path_walk *walk, const char *name, syncgu
     return path_walk_enter(walk, name, &folder, err);
 }
 
-/* A link of /proc to the root of another process reads as "/", which would be our own root; and
- * the working folder may have been entered through such a link: even if it is the same folder, what
- * is mounted in it may differ. */
+/* A link of /proc to the root of another process reads as "/", which would be our own root; and the
+ * working folder may have been entered through such a link: even if it is the same folder, other
+ * files may be mounted in it. */
 static syncguard_status path_refuse_other_root(const char *given, const char *resolved,
                                                syncguard_error *err)
 {
@@ -186,7 +186,7 @@ static syncguard_status path_refuse_other_root(const char *given, const char *re
     return SYNCGUARD_OK;
 }
 
-/* The path without links; *exists is false if its end is missing. */
+/* Writes the path without links to out. *exists is false if its end is missing. */
 static syncguard_status path_follow_links(const char *given, char out[PATH_MAX], bool *exists,
                                           syncguard_error *err)
 {
@@ -211,10 +211,11 @@ static syncguard_status path_follow_links(const char *given, char out[PATH_MAX],
 
 /* ---- the path of the database ---- */
 
-/* mkdir keeps the sticky bit whatever the umask: a folder that we have just created has it. */
+/* mkdir keeps the sticky bit whatever the umask is, so a folder that we have just created has
+ * it. */
 #define FRESH_MODE (S_ISVTX | 0700)
 
-/* Whoever may write to the parent can put another folder of ours in the place of the new one, so
+/* A user who may write to the parent can put another folder of ours in the place of the new one, so
  * that we would open that one to a group. */
 static bool path_folder_is_fresh(int fd)
 {
@@ -223,8 +224,8 @@ static bool path_folder_is_fresh(int fd)
            (about.st_mode & (S_ISVTX | 0077)) == S_ISVTX;
 }
 
-/* Creates the last folder of the path for a file of this mode, whatever the umask; its parent must
- * exist. In the folder of a group, files belong to the group of the folder. */
+/* Creates the last folder of the path for a file of this mode, independent of the umask. Its parent
+ * must exist. In the folder of a group, files belong to the group of the folder. */
 static syncguard_status path_create_folder(const char *folder, mode_t mode, syncguard_error *err)
 {
     mode_t wanted = (mode & 0060) != 0 ? 02770 : 0700;
@@ -253,7 +254,7 @@ static syncguard_status path_create_folder(const char *folder, mode_t mode, sync
     return SYNCGUARD_OK;
 }
 
-/* The folder of given without links, created if it is missing. */
+/* Resolves the folder of given without links, and creates it if it is missing. */
 static syncguard_status path_resolve_folder(const char *given, mode_t mode, char whole[PATH_MAX],
                                             syncguard_error *err)
 {
@@ -277,7 +278,7 @@ syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
                                         char out[SG_SQLITE_PATH_SIZE], syncguard_error *err)
 {
     char whole[PATH_MAX];
-    const char *name = ""; /* what follows the resolved part */
+    const char *name = ""; /* the part of the path that follows the resolved one */
     bool exists = false;
     syncguard_status status = path_follow_links(given, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists) {
@@ -291,6 +292,6 @@ syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
     int length = snprintf(out, SG_SQLITE_PATH_SIZE, "%s%s", whole, name);
     if (length > SG_SQLITE_MAX_PATH_BYTES)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
+                              "the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
     return SYNCGUARD_OK;
 }

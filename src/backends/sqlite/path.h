@@ -14,21 +14,20 @@
 
 /* The part before the last slash, which must be there; "/" for the root. */
 void sg_sqlite_path_folder(const char *path, char out[SG_SQLITE_PATH_SIZE]);
-/* Makes a new name in the folder survive a crash of the machine. */
+/* Syncs the folder, so that a new name in it survives a crash of the machine. */
 void sg_sqlite_path_sync(const char *folder);
-/* InvalidArgument with a reason. */
+/* Fails with InvalidArgument and the reason. */
 syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncguard_error *err);
-/* About a folder whose path has no links. If there is one now, another user has put it in the place
- * of a folder, and it is not followed. */
+/* Inspects a folder whose path has no links. A link that is found there now was put in the place of
+ * a folder by another user, and is not followed. */
 syncguard_status sg_sqlite_path_inspect_folder(const char *folder, struct stat *about,
                                                syncguard_error *err);
 /* For root: no other user may rename or replace what is in this folder. */
 syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
                                                syncguard_error *err);
-/* Resolves the links of a path with at least one slash; creates its folder if it is missing,
- * for a file of this mode.
- * Refuses links that users who are not trusted can change, and those into the root of another
- * process. */
+/* Resolves the links of a path with at least one slash. Creates its folder, for a file of this
+ * mode, if it is missing. Refuses links that untrusted users can change, and links into the root of
+ * another process. */
 syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
                                         char out[SG_SQLITE_PATH_SIZE], syncguard_error *err);
 

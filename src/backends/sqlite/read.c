@@ -1,5 +1,5 @@
 /*
- * Reading only: is_locked, lookup, list. Each is one statement outside any
+ * The operations that only read: is_locked, lookup, list. Each is one statement outside any
  * transaction, so it never delays a writer and never waits for one.
  */
 #include "read.h"
@@ -70,7 +70,7 @@ syncguard_status sg_sqlite_lookup(syncguard_backend *backend, syncguard_lookup_o
  * handles them. */
 typedef struct page {
     char after[SYNCGUARD_KEY_SIZE];
-    bool expired; /* those that cleanup may remove instead of live ones */
+    bool expired; /* records that cleanup may remove, instead of live ones */
     bool last;
     size_t unreadable; /* of all pages so far */
     size_t count;
@@ -112,7 +112,7 @@ static syncguard_status sqlite_page_attempt(sg_sqlite *sqlite, void *argument, b
     sqlite3_reset(statement);
     if (status != SYNCGUARD_OK)
         return status;
-    /* A page without a readable key would leave `after` where it was: the end. */
+    /* A page without a readable key leaves `after` unchanged, which ends the listing. */
     work->last = rows < PAGE_ROWS || strcmp(after, work->after) == 0;
     memcpy(work->after, after, sizeof after);
     work->unreadable += unreadable;

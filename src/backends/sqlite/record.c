@@ -1,8 +1,8 @@
 /*
  * See record.h.
  *
- * Liveness is decided by the boot clock that all processes of one kernel share;
- * the times of the wall clock are for people.
+ * Liveness is decided by the boot clock that all processes of one kernel share; the times of the
+ * wall clock are only for display.
  */
 #include "record.h"
 
@@ -11,7 +11,7 @@
 /* The columns of the statements that read a record. */
 enum { KEY, LOCK_ID, OWNER, FENCE, EXPIRES_AT, ACQUIRED_AT, BOOT_ID, BOOT_SET, BOOT_EXPIRES };
 
-/* Integers beyond this are not times that we wrote. */
+/* Larger integers are not times that we wrote. */
 #define LARGEST_TIME_MS INT64_C(9007199254740991)
 
 static bool sqlite_column_read_time(sqlite3_stmt *statement, int column, int64_t *out)
@@ -23,7 +23,8 @@ static bool sqlite_column_read_time(sqlite3_stmt *statement, int column, int64_t
     return *out >= -LARGEST_TIME_MS && *out <= LARGEST_TIME_MS;
 }
 
-/* A text of at most size - 1 bytes; false, and an empty text, if the column holds none. */
+/* Reads a text of at most size - 1 bytes. False, with an empty text, if the column does not hold
+ * one. */
 static bool sqlite_column_read_text(sqlite3_stmt *statement, int column, char *out, size_t size,
                                     size_t *length)
 {
@@ -42,13 +43,13 @@ static bool sqlite_column_read_text(sqlite3_stmt *statement, int column, char *o
 }
 
 /*
- * How long the record still counts, tolerance included; 0 or less: it is dead.
+ * Sets how long the record still counts, tolerance included; 0 or less: it is dead.
  *
- * Two known boot ids that differ are two boots: the record is dead. Where one of
- * them is unknown the record may be of this boot. The clock only runs forward, so a
- * record that was set in this boot was set before now; one that seems to be set
- * later is of an earlier boot. What remains counts until it expires: a lock of an
- * earlier boot may so be held for its TTL once more, but a live one is never freed.
+ * Two known boot ids that differ are two boots: the record is dead. Where one of them is unknown
+ * the record may be of this boot. The clock only runs forward, so a record that was set in this
+ * boot was set before now; one that seems to be set later is of an earlier boot. A record that is
+ * not excluded in this way counts until it expires. So a lock of an earlier boot may be held for
+ * its TTL once more, but a live one is never freed.
  */
 static bool sqlite_record_read_remaining(const sg_sqlite_boot *boot, sqlite3_stmt *statement,
                                          sg_sqlite_record *record)
@@ -73,8 +74,9 @@ static bool sqlite_record_read_remaining(const sg_sqlite_boot *boot, sqlite3_stm
     return true;
 }
 
-/* The time of day that leaves of the lease what the boot clock leaves, so that steps of the wall
- * clock since the expiry was written do not count. Of an earlier boot only the wall clock tells. */
+/* The time of day at which the stored expiry leaves as much of the lease as the boot clock does, so
+ * that steps of the wall clock since the expiry was written do not count. For a record of an
+ * earlier boot, only the wall clock tells. */
 static int64_t sqlite_record_now(const sg_sqlite_record *record)
 {
     if (!record->of_this_boot)
@@ -84,8 +86,8 @@ static int64_t sqlite_record_now(const sg_sqlite_record *record)
     return record->stored.expires_at_ms - left_ms;
 }
 
-/* Only the expiry must be readable: a damaged lock is held until it expires, and fails whoever
- * needs the damaged field. */
+/* Only the expiry must be readable: a damaged lock is held until it expires, and operations that
+ * need the damaged field fail. */
 bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
                            sg_sqlite_record *record)
 {

@@ -21,8 +21,8 @@ typedef struct sg_sqlite_record {
 syncguard_status sg_sqlite_record_find(sg_sqlite *sqlite, sg_sqlite_statement which,
                                        const char *text, size_t length, sg_sqlite_record *record,
                                        syncguard_error *err);
-/* Reads the row of a statement that was stepped; read_ns comes filled in. False, with only the key
- * read, if its expiry cannot be read. */
+/* Reads the row of a statement that was stepped. The caller has set read_ns. False, with only the
+ * key read, if its expiry cannot be read. */
 bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
                            sg_sqlite_record *record);
 /* Internal: a record cannot be read. */

@@ -9,7 +9,8 @@ typedef struct batch {
     size_t count;
 } batch;
 
-/* A record that cannot be read fails its own item only, which is then tried singly. */
+/* Whether the failure concerns its own item only: a record that cannot be read. That item is then
+ * extended singly. */
 static bool sqlite_renew_fails_alone(const sg_sqlite *sqlite, syncguard_status status)
 {
     return (status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_INVALID_ARGUMENT) &&
@@ -20,11 +21,11 @@ static syncguard_status sqlite_renew_attempt(sg_sqlite *sqlite, void *argument, 
                                              syncguard_error *err)
 {
     batch *work = argument;
-    int slots[SYNCGUARD_BATCH_MAX];
-    (void)immediate; /* it will write: no reason to read first */
+    int cells[SYNCGUARD_BATCH_MAX];
+    (void)immediate; /* it will write, so there is no reason to read first */
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, true, err);
     for (size_t i = 0; i < work->count && status == SYNCGUARD_OK; i++) {
-        syncguard_status one = sg_sqlite_extend_row(sqlite, &work->items[i], &slots[i], err);
+        syncguard_status one = sg_sqlite_extend_row(sqlite, &work->items[i], &cells[i], err);
         work->items[i].status = one;
         if (one != SYNCGUARD_OK && one != SYNCGUARD_ABSENT &&
             !sqlite_renew_fails_alone(sqlite, one))
@@ -33,8 +34,8 @@ static syncguard_status sqlite_renew_attempt(sg_sqlite *sqlite, void *argument, 
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
     for (size_t i = 0; i < work->count && status == SYNCGUARD_OK; i++) {
-        if (work->items[i].status == SYNCGUARD_OK && slots[i] != SG_SQLITE_NO_SLOT)
-            sg_sqlite_notify_publish_slot(&sqlite->notify, slots[i]);
+        if (work->items[i].status == SYNCGUARD_OK && cells[i] != SG_SQLITE_NO_CELL)
+            sg_sqlite_notify_publish_cell(&sqlite->notify, cells[i]);
     }
     return status;
 }

@@ -45,7 +45,7 @@ syncguard_status sg_sqlite_request(sg_sqlite *sqlite, const syncguard_limits *li
         if (status != SG_SQLITE_BUSY)
             return status;
         immediate = !immediate;
-        if (immediate) /* most likely what we read was out of date: no reason to wait */
+        if (immediate) /* most likely we read outdated data: no reason to wait */
             continue;
         status = syncguard_backoff_wait(FIRST_PAUSE_NS, pauses++, LONGEST_PAUSE_NS, limits, err);
         if (status == SYNCGUARD_E_NETWORK_TIMEOUT)

@@ -4,7 +4,8 @@
 
 #include "backend.h"
 
-/* One attempt inside the gate. immediate: an earlier one lost a race, take the write lock first. */
+/* One attempt inside the gate. immediate: an earlier attempt lost a race, so this one takes the
+ * write lock first. */
 typedef syncguard_status (*sg_sqlite_attempt)(sg_sqlite *sqlite, void *op, bool immediate,
                                               syncguard_error *err);
 /* Runs attempts until one is not busy, within limits. Open transactions are rolled back; after a

@@ -1,10 +1,9 @@
 /*
  * See schema.h.
  *
- * The first 100 bytes decide before anything could change the file: they are
- * read through SQLite's own descriptor, without a lock and without opening a
- * journal. Only an empty file is given tables, in one transaction; only a file
- * with our application id is switched to WAL.
+ * The first 100 bytes are checked before anything could change the file. They are read through
+ * SQLite's own descriptor, without a lock and without opening a journal. Only an empty file is
+ * given tables, in one transaction; only a file with our application id is switched to WAL.
  */
 #include "schema.h"
 
@@ -66,7 +65,7 @@ static syncguard_status sqlite_schema_fail_foreign(const char *path, syncguard_e
     return sg_sqlite_fail(NULL, path, SQLITE_NOTADB, err);
 }
 
-/* Numbers at 60 and 68: user_version, application_id; 18: 2 in WAL mode. */
+/* The numbers at 60 and 68 are user_version and application_id; byte 18 is 2 in WAL mode. */
 static syncguard_status sqlite_header_check(const unsigned char *header, const char *path,
                                             file_kind *kind, syncguard_error *err)
 {
@@ -103,7 +102,7 @@ static syncguard_status sqlite_header_read(sqlite3 *db, const char *path, file_k
                              : sg_sqlite_fail(db, path, code, err);
 }
 
-/* The layout of our database; else whether it is empty. */
+/* The layout of our database, or whether the database is empty or foreign. */
 #define CLASSIFY                                                                                   \
     "SELECT CASE WHEN application_id = " TEXT_OF(                                                  \
         APPLICATION_ID) " THEN user_version WHEN application_id = 0 AND NOT EXISTS (SELECT 1 "     \
@@ -131,7 +130,8 @@ static syncguard_status sqlite_tables_create(sqlite3 *db, const char *path, sync
     return code == SQLITE_OK ? SYNCGUARD_OK : sg_sqlite_fail(db, path, code, err);
 }
 
-/* Needs the file alone for a moment, so it is busy while others create or read it. */
+/* Needs exclusive use of the file for a moment, so it is busy while others create or read the
+ * file. */
 static syncguard_status sqlite_schema_switch_to_wal(sqlite3 *db, const char *path,
                                                     syncguard_error *err)
 {
@@ -161,8 +161,8 @@ static syncguard_status sqlite_schema_set_up(sqlite3 *db, const char *path, file
 {
     int code = kind == FILE_EMPTY ? SQLITE_ERROR : sqlite_tables_check(db);
     if (code == SQLITE_ERROR) {
-        /* Empty, of the layout before, or its creation was interrupted and has just been rolled
-         * back. */
+        /* The file is empty, has the layout before this one, or its creation was interrupted and
+         * has just been rolled back. */
         syncguard_status status = sqlite_tables_create(db, path, err);
         if (status == SYNCGUARD_OK)
             status = sg_sqlite_file_check_again(path, err);
@@ -179,8 +179,8 @@ static syncguard_status sqlite_schema_set_up(sqlite3 *db, const char *path, file
     return kind == FILE_OURS ? SYNCGUARD_OK : sqlite_schema_switch_to_wal(db, path, err);
 }
 
-/* The switch to WAL needs the file alone, so processes that create it take turns: many at once
- * would keep each other from it. */
+/* The switch to WAL needs exclusive use of the file, so processes that create the file do so one
+ * after the other: many at once would keep each other from the switch. */
 static syncguard_status sqlite_schema_set_up_alone(sqlite3 *db, const char *path,
                                                    syncguard_error *err)
 {

@@ -1,4 +1,4 @@
-/* The tables in the database file, and how the file is told from files of others. */
+/* The tables in the database file, and the check that the file is not that of another program. */
 #ifndef SG_SQLITE_SCHEMA_H
 #define SG_SQLITE_SCHEMA_H
 

@@ -1,15 +1,15 @@
 /*
  * See wal.h.
  *
- * One fdatasync through a descriptor of our own is enough because a checkpoint, by
- * whichever process, syncs the WAL before it copies and the database before it
- * lets the WAL be overwritten; and the WAL file is not replaced while a connection
- * is open. The descriptor is harmless because SQLite takes no locks on the WAL.
+ * One fdatasync through a descriptor of our own is enough: a checkpoint of any process syncs the
+ * WAL before it copies, and the database before it lets the WAL be overwritten; and the WAL file is
+ * not replaced while a connection is open. The descriptor is harmless because SQLite takes no locks
+ * on the WAL.
  *
- * Threads share syncs: a sync that starts after a commit covers it, so threads
- * that come while one is running wait for the next, which one of them makes for
- * all. A failure counts for every thread that began before it (`failures`): the
- * kernel reports it once, and calls the lost pages clean afterwards.
+ * Threads share syncs. A sync that starts after a commit covers it, so threads that arrive while
+ * one is running wait for the next, which one of them makes for all. A failure counts for every
+ * thread that began before it (`failures`): the kernel reports it once, and marks the lost pages as
+ * clean afterwards.
  */
 #include "wal.h"
 
@@ -117,7 +117,8 @@ void sg_sqlite_wal_close(sg_sqlite_wal *wal)
 
 /* ---- syncs ---- */
 
-/* One sync for all threads that wait. Caller holds the mutex, which is left meanwhile. */
+/* Makes one sync for all threads that wait. The caller holds the mutex, which is unlocked during
+ * the sync. */
 static void wal_sync_for_all(sg_sqlite_wal *wal)
 {
     uint64_t number = ++wal->started;
@@ -165,7 +166,7 @@ bool sg_sqlite_wal_failed(const sg_sqlite_wal *wal)
     return atomic_load(&wal->failures) != wal->recovered;
 }
 
-/* After a complete checkpoint it does not matter what part of the WAL is on the disk. */
+/* After a complete checkpoint it does not matter which part of the WAL is on the disk. */
 syncguard_status sg_sqlite_wal_recover(sg_sqlite_wal *wal, sqlite3 *db, unsigned *failures,
                                        syncguard_error *err)
 {
@@ -181,7 +182,8 @@ syncguard_status sg_sqlite_wal_recover(sg_sqlite_wal *wal, sqlite3 *db, unsigned
 
 /* ---- checkpoints ---- */
 
-/* Waits for a short time only: other users of the file are within transactions of microseconds. */
+/* Waits for a short time only, because transactions of other users of the file take
+ * microseconds. */
 static int wal_pause_while_busy(void *context, int tries)
 {
     syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
@@ -209,14 +211,13 @@ int sg_sqlite_wal_truncate(sg_sqlite_wal *wal, sqlite3 *db)
 }
 
 /*
- * A passive checkpoint copies what it can beside readers and writers; but while
- * other processes go on committing, it never catches up with them, and the WAL
- * grows. So a long WAL gets one that keeps writers out until all of it is copied
- * and the WAL can start from its beginning again.
+ * A passive checkpoint copies what it can beside readers and writers; but while other processes go
+ * on committing, it never catches up with them, and the WAL grows. So a long WAL gets a checkpoint
+ * that keeps writers out until all of it is copied and the WAL can start from its beginning again.
  *
- * While readers come and go the WAL may stay long after a checkpoint, so what
- * counts is what was added since the last one; it is shorter than that when
- * another process has restarted it.
+ * While readers come and go, the WAL may stay long after a checkpoint, so only the frames that were
+ * added since the last one count. The WAL is shorter than that one left it if another process has
+ * restarted it.
  */
 void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db)
 {

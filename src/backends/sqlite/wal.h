@@ -1,9 +1,9 @@
 /*
- * The write-ahead log: what makes a grant durable, and checkpoints.
+ * The write-ahead log: syncs that make grants durable, and checkpoints.
  *
  * Commits run with synchronous=NORMAL, so SQLite itself syncs only at checkpoints. A grant is made
  * durable by one fdatasync of the WAL, after its commit and before it is reported; outside the
- * gate, so that other threads go on and share the sync. docs/adr/0017 has the whole argument.
+ * gate, so that other threads go on and share the sync. docs/adr/0017 explains why that is enough.
  */
 #ifndef SG_SQLITE_WAL_H
 #define SG_SQLITE_WAL_H
@@ -25,7 +25,7 @@ typedef struct sg_sqlite_wal {
     int restart_frames;    /* from here on the checkpoint keeps writers out */
     unsigned recovered;    /* failed syncs that a complete checkpoint has made harmless */
 
-    pthread_mutex_t mutex; /* guards the rest; what is above belongs to the gate */
+    pthread_mutex_t mutex; /* guards the fields below; the gate guards those above */
     pthread_cond_t done;
     int fd; /* -1: grants need not be durable, or not connected */
     bool syncing;
@@ -37,8 +37,8 @@ typedef struct sg_sqlite_wal {
 
 syncguard_status sg_sqlite_wal_init(sg_sqlite_wal *wal, const char *database, syncguard_error *err);
 void sg_sqlite_wal_destroy(sg_sqlite_wal *wal);
-/* Starts with a new connection. durable: opens the file for syncs. Busy if the file at the path is
- * not the expected one. */
+/* Starts the WAL of a new connection. durable: opens the file for syncs. Busy if the file at the
+ * path is not the expected one. */
 syncguard_status sg_sqlite_wal_open(sg_sqlite_wal *wal, sqlite3 *db, bool durable,
                                     syncguard_fd_identity expected, syncguard_error *err);
 /* The connection is gone: a commit that is not synced yet counts as failed. */
@@ -48,17 +48,17 @@ void sg_sqlite_wal_close(sg_sqlite_wal *wal);
  * carried the WAL into the database. Fills *failures for sg_sqlite_wal_sync. */
 syncguard_status sg_sqlite_wal_recover(sg_sqlite_wal *wal, sqlite3 *db, unsigned *failures,
                                        syncguard_error *err);
-/* Inside the gate: a sync has failed and is not recovered yet. */
+/* Inside the gate: whether a sync has failed and is not recovered yet. */
 bool sg_sqlite_wal_failed(const sg_sqlite_wal *wal);
 /* Outside the gate: makes what was committed durable. Fails if any sync has failed since recover.
- * The one wait without deadline and abort: at most two syncs of the disk. */
+ * This is the only wait without deadline and abort; it lasts at most two syncs of the disk. */
 syncguard_status sg_sqlite_wal_sync(sg_sqlite_wal *wal, unsigned failures_before,
                                     syncguard_error *err);
-/* Inside the gate: a checkpoint if there was a commit that made one due. It may fail: the next one
- * comes. */
+/* Inside the gate: makes a checkpoint if a commit has made one due. It may fail, because the next
+ * one follows. */
 void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db);
-/* Copies all of the WAL and empties it. Waits for readers and writers for a few milliseconds. An
- * SQLite code. */
+/* Copies all of the WAL and empties it. Waits for readers and writers for a few milliseconds.
+ * Returns an SQLite code. */
 int sg_sqlite_wal_truncate(sg_sqlite_wal *wal, sqlite3 *db);
 
 #endif
