@@ -69,14 +69,14 @@ static int redis_rights_refusals_count(bool show)
     return sum;
 }
 
-/* Our slot, and the node that has it. */
-static int redis_rights_slot(int *owner)
+/* Our hash slot, and the node that has it. */
+static int redis_rights_hash_slot(int *owner)
 {
     redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}:x");
-    int slot = (int)reply->integer;
+    int hash_slot = (int)reply->integer;
     freeReplyObject(reply);
-    *owner = slot / (16384 / 3);
-    return slot;
+    *owner = hash_slot / (16384 / 3);
+    return hash_slot;
 }
 
 static syncguard_backend *open_as_user(void)
@@ -85,9 +85,9 @@ static syncguard_backend *open_as_user(void)
     const char *rest = strstr(test_url, "://") + 3;
     const char *query = strchr(rest, '?');
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
-    if (cluster) { /* one seed that has not the slot, so that the owner has to be learnt of */
+    if (cluster) { /* one seed that has not the hash slot, so that the owner has to be learnt of */
         int owner;
-        (void)redis_rights_slot(&owner);
+        (void)redis_rights_hash_slot(&owner);
         snprintf(url, sizeof url,
                  "redis+cluster://" USER ":" PASSWORD "@127.0.0.1:%d?timeout_ms=2000",
                  test_port((owner + 1) % 3));
@@ -124,18 +124,20 @@ static void *redis_rights_waiter_run(void *backend)
     return NULL;
 }
 
-/* A slot that moves: its owner sends who asks for new keys to the next node. */
-static void move_slot(bool begin)
+/* A hash slot that moves: its owner sends who asks for new keys to the next node. */
+static void move_hash_slot(bool begin)
 {
-    int from, slot = redis_rights_slot(&from), to = (from + 1) % 3;
+    int from, hash_slot = redis_rights_hash_slot(&from), to = (from + 1) % 3;
     redisReply *old = raw_at(test_port(from), "CLUSTER MYID");
     redisReply *new = raw_at(test_port(to), "CLUSTER MYID");
     if (begin) {
-        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", slot, old->str));
-        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", slot, new->str));
+        freeReplyObject(
+            raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", hash_slot, old->str));
+        freeReplyObject(
+            raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", hash_slot, new->str));
     } else {
-        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d STABLE", slot));
-        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d STABLE", slot));
+        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d STABLE", hash_slot));
+        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d STABLE", hash_slot));
     }
     freeReplyObject(old);
     freeReplyObject(new);
@@ -199,9 +201,9 @@ static void redis_rights_use_all(void)
     for (int i = 0; i < 8; i++)
         syncguard_lock_dispose(locks[i]);
     if (cluster && failures == 0) {
-        move_slot(true);
+        move_hash_slot(true);
         redis_rights_failure_count(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
-        move_slot(false);
+        move_hash_slot(false);
     }
     syncguard_close(backend);
 }

@@ -30,7 +30,7 @@ enum {
     SG_REDIS_BAD_COUNTER = -3,
     SG_REDIS_COUNTER_ENDS = -4,
     SG_REDIS_ID_SPENT = -5,
-    SG_REDIS_ELSEWHERE = -6 /* the node has only some of the lock's names: the slot moves */
+    SG_REDIS_ELSEWHERE = -6 /* the node has only some of the lock's names: the hash slot moves */
 };
 
 #endif
