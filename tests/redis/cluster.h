@@ -24,13 +24,13 @@ typedef struct move {
 } move;
 
 void begin_move(move *m);
-/* Moves up to `count` keys with one command. False: there were none. */
+/* Moves up to `count` names with one command. False: there were none. */
 bool move_some(const move *m, int count);
-/* Bits of `mask`: lock, index and counter are on the new node already. */
+/* Moves names of a lock to the new node. Bits of `mask`: 1 the lock, 2 the index, 4 the counter. */
 void spread(const move *m, const char *key, const char *lock_id, int mask);
-/* What is left goes over, and everybody is told. */
+/* Moves the names that are left, and tells all nodes. */
 void end_move(const move *m);
-/* Nothing of the hash slot but counters is left, on no node. */
+/* Checks that only counters are left in the hash slot. */
 void only_counters_are_left(const move *m);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * A Cluster: locks stay what they are while their hash slot moves, in every distribution of their
- * names over the two nodes; the death of a seed, and of the node of the hash slot, is survived.
- * Callers that go on while the hash slot moves: see test_cluster_move.c.
+ * names over the two nodes; a handle survives the death of a seed, and of the node of the hash
+ * slot. Callers that continue while the hash slot moves: see test_cluster_move.c.
  */
 #include "cluster.h"
 
@@ -68,7 +68,7 @@ static void half_moved_locks_are_what_they_are(void **state)
         spread(&m, key, grants[mask].lock_id, mask);
         held_lock_stays_held(key, grants[mask].lock_id);
         released_lock_is_gone(key, grants[mask].lock_id);
-        /* The counter is where it was, the rest nowhere: the next grant counts on. */
+        /* The counter is where it was, and the other names are gone: the next grant counts on. */
         for (int turn = 2; turn <= 3; turn++) {
             assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
                           SYNCGUARD_OK);
@@ -89,7 +89,7 @@ static void half_moved_locks_are_what_they_are(void **state)
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
 }
 
-/* Whatever is where, an undone acquire is undone, and its id cannot be granted any more. */
+/* Wherever the names are, the acquire is undone, and its id cannot be granted any more. */
 static void half_moved_grants_are_undone(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static bool count_locks(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-/* Whatever seed it starts from, a handle finds the node of its hash slot, also to list. */
+/* From any seed, a handle finds the node of its hash slot, also to list. */
 static void any_seed_will_do(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void cluster_outlives_its_seed(void **state)
     syncguard_close(other);
 }
 
-/* A server that has the address of a node that was, and would grant anything. */
+/* A server that has the address of a former node, and would grant anything. */
 static void stranger_is_not_taken_for_a_node(void **state)
 {
     (void)state;

@@ -48,8 +48,8 @@ static void *cluster_move_worker_run(void *argument)
     return NULL;
 }
 
-/* A completion of a queue and what follows from it; *last is the fence of its key. False: it has no
- * open request any more. */
+/* Handles a completion of a queue; *last is the fence of its key. False: the queue has no open
+ * request any more. */
 static bool cluster_move_completion_handle(syncguard_queue *queue, const char *key,
                                            const syncguard_completion *done, int64_t *last)
 {
@@ -142,7 +142,8 @@ static void hash_slot_moves_under_load(void **state)
         while (move_some(&m, 10))
             pause_ms(10);
         if (atomic_load(&rounds) - before < 10)
-            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the slot moved", &err);
+            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the hash slot moved",
+                                      &err);
         end_move(&m);
     }
     pause_ms(300);
@@ -199,7 +200,7 @@ typedef struct waiter {
     pthread_t thread;
     char key[32];
     syncguard_backend *backend;
-    syncguard_grant grant; /* of the lock in the way */
+    syncguard_grant grant; /* of the current lock */
     syncguard_status status;
     atomic_llong got_ms;
 } waiter;
@@ -209,7 +210,7 @@ static void *cluster_move_waiter_run(void *argument)
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
-    options.retry_delay_ms = 20000; /* polling would be seen */
+    options.retry_delay_ms = 20000; /* polling would be noticed */
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
     syncguard_lock *lock = NULL;

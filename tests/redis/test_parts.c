@@ -58,7 +58,7 @@ static void numbers_must_be_whole(void **state)
         {"-1", -1},
         {"-1.5e1", -15},
         {"10e1", 100},
-        {"0001", 1}, /* as the server's own decoder takes it */
+        {"0001", 1}, /* as the server's own decoder reads it */
         {"9007199254740991", INT64_C(9007199254740991)},
         {"9007199254740991.0", INT64_C(9007199254740991)},
         {"-9007199254740991", -INT64_C(9007199254740991)},
@@ -151,7 +151,8 @@ static void rubbish_is_not_read(void **state)
     }
 }
 
-/* The expiry is enough to know whether a lock is live; what else cannot be read is left empty. */
+/* The expiry is enough to know whether a lock is live; any other field that cannot be read is left
+ * empty. */
 static void damaged_fields_are_left_empty(void **state)
 {
     (void)state;
@@ -344,7 +345,7 @@ static void nodes_of_a_cluster_are_learnt(void **state)
     assert_string_equal(topology.nodes[0].host, "a.net");
     assert_int_equal(topology.nodes[0].port, 7001);
     assert_string_equal(topology.nodes[1].host, "10.1");
-    /* A host that is not told is the one that was asked, or the address beside it. */
+    /* A host that is not named is the server that was asked, or the address next to it. */
     topology = parts_topology_learn(
         "*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
             NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
@@ -357,7 +358,7 @@ static void nodes_of_a_cluster_are_learnt(void **state)
     assert_string_equal(topology.nodes[3].host, "10.9");
 }
 
-/* What makes no sense leaves the list as it was. */
+/* A malformed reply leaves the list as it was. */
 static void nonsense_about_nodes_is_ignored(void **state)
 {
     (void)state;
@@ -470,7 +471,7 @@ static void replies_are_bounded(void **state)
     redisReaderFree(conn.reader);
 }
 
-/* Bytes that are always there are no reason not to look at the clock. */
+/* The limits are checked even if there are always bytes to read. */
 static void limits_count_while_bytes_come(void **state)
 {
     (void)state;

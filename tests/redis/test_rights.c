@@ -1,7 +1,7 @@
 /*
  * The rights that docs/backends/redis.md asks for (tests/servers reads them there): with all of
- * them the server refuses nothing of what we do, and without any single one it refuses something.
- * The server's own log of refusals tells. The doctor finds the one that is missing.
+ * them the server refuses nothing that we do, and without any single one it refuses something. The
+ * server's own log of refusals shows this. The doctor finds the one that is missing.
  */
 #include "support.h"
 
@@ -34,7 +34,7 @@ static void at_all(const char *command)
         freeReplyObject(raw_at(test_port(i), command));
 }
 
-/* All rights but one (-1: but none), on every server. */
+/* Grants all rights but one (-1: all), on every server. */
 static void redis_rights_permit(int without)
 {
     char command[4096];
@@ -53,7 +53,7 @@ static void redis_rights_permit(int without)
     at_all("ACL LOG RESET");
 }
 
-/* What the servers refused, printed if it was not expected. */
+/* Counts what the servers refused; prints it if it was not expected. */
 static int redis_rights_refusals_count(bool show)
 {
     int sum = 0;
@@ -85,7 +85,7 @@ static syncguard_backend *open_as_user(void)
     const char *rest = strstr(test_url, "://") + 3;
     const char *query = strchr(rest, '?');
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
-    if (cluster) { /* one seed that has not the hash slot, so that the owner has to be learnt of */
+    if (cluster) { /* one seed that does not have the hash slot, so that its owner must be learnt */
         int owner;
         (void)redis_rights_hash_slot(&owner);
         snprintf(url, sizeof url,
@@ -124,7 +124,8 @@ static void *redis_rights_waiter_run(void *backend)
     return NULL;
 }
 
-/* A hash slot that moves: its owner sends who asks for new keys to the next node. */
+/* Begins or ends a move of the hash slot: its owner redirects requests for new keys to the next
+ * node. */
 static void move_hash_slot(bool begin)
 {
     int from, hash_slot = redis_rights_hash_slot(&from), to = (from + 1) % 3;
@@ -154,7 +155,7 @@ static void redis_rights_failure_count(syncguard_status status)
     }
 }
 
-/* Each thing that needs a right, once. Failures are counted. */
+/* Does everything that needs a right, once. Failures are counted. */
 static void redis_rights_use_all(void)
 {
     failures = 0;
@@ -218,7 +219,7 @@ static void redis_documented_rights_are_enough(void **state)
     assert_string_equal(lacking, "");
 }
 
-/* Without these no connection is made, and there is nothing to ask the server with. */
+/* Without these rights no connection is made over which the server could be asked. */
 static bool is_for_connecting(const char *right)
 {
     return strcmp(right, "+select") == 0 || strcmp(right, "+role") == 0;

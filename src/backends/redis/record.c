@@ -347,8 +347,8 @@ sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncgu
         }
         if (!redis_json_take(&c, ':'))
             return SG_REDIS_UNREADABLE;
-        if ((known ? !redis_record_read_member(&c, name, record, &timed)
-                   : !redis_json_skip_value(&c, 1)) != 0)
+        if (!(known ? redis_record_read_member(&c, name, record, &timed)
+                    : redis_json_skip_value(&c, 1)))
             return SG_REDIS_UNREADABLE;
     } while (redis_json_take(&c, ','));
     if (!redis_json_take(&c, '}'))
