@@ -211,8 +211,8 @@ static void *write_always(void *argument)
     return NULL;
 }
 
-/* A replica that is far away, while others write: before 7.2, WAIT may ask for their writes, too.
- */
+/* A replica that is far away, while others write: before 7.2, WAIT may ask for those writes,
+ * too. */
 static void slow_replica_confirms(void **state)
 {
     (void)state;

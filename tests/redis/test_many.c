@@ -116,8 +116,7 @@ static void *forget_after_loss(void *argument)
     return NULL;
 }
 
-/* The store's lease began with the sending that was carried out, not with the one that was
- * answered. */
+/* The store's lease began with the sending that was applied, not with the one that was answered. */
 static void a_lease_counts_from_the_first_sending(void **state)
 {
     (void)state;

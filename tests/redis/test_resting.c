@@ -30,8 +30,8 @@ static void own_extend_does_not_end_the_watching(void **state)
     syncguard_close(alone);
 }
 
-/* The lock is released in the same moment as a connection is lost that would have been told of the
- * release, or over which it would have been reported: all waiters try. */
+/* All waiters try if the lock is released in the moment in which a connection is lost that would
+ * have reported the release, or over which the report would have come. */
 static void release_with_a_lost_connection_wakes(void **state)
 {
     (void)state;

@@ -155,7 +155,7 @@ static void redis_rights_failure_count(syncguard_status status)
     }
 }
 
-/* Does everything that needs a right, once. Failures are counted. */
+/* Uses every right once. Failures are counted. */
 static void redis_rights_use_all(void)
 {
     failures = 0;

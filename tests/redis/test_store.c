@@ -339,8 +339,7 @@ static void one_command_per_operation(void **state)
     assert_int_equal(raw_calls("eval"), 0);
 }
 
-/* One of the requests of an acquire while a hash slot moves; the reply's text, or a number as text.
- */
+/* A request of an acquire while a hash slot moves; out: the reply's text, or a number as text. */
 static void hold_name(const char *id, const char *fence, const char *taken, char out[256])
 {
     redisReply *reply =

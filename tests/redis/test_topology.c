@@ -1,6 +1,6 @@
 /*
- * More than one server: the backend follows a failover of Sentinel, and counts
- * replicas. Clusters: see test_cluster.c.
+ * More than one server: the backend follows a failover of Sentinel, and counts replicas. Clusters:
+ * see test_cluster.c.
  *
  * Order of the servers in the environment: see tests/servers.
  */

@@ -4,7 +4,7 @@
 
 #include "backend.h"
 
-/* The link that all extends share, with wait_replicas. */
+/* The link that all extends share, with wait_replicas or with waiters. */
 sg_redis_link *sg_redis_extend_link(const sg_redis_backend *backend);
 /*
  * Waits until wait_replicas replicas have what was written by the link's connection `serial`; OK

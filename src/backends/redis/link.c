@@ -22,10 +22,10 @@
 
 /* A connection that was unused for this long is checked before a request is sent on it. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
-/* When a caller gives up, its connection is given up, too, if it has owed a reply in silence for
- * this long. The time is longer if other callers wait for the connection, because their deadlines
- * may be later. In both cases twice the set-up time of the connection is added, because the network
- * may be slow. */
+/* When a caller gives up, its connection is given up, too, if it owes a reply and nothing has
+ * arrived on it for this long. The time is longer if other callers wait for the connection, because
+ * their deadlines may be later. In both cases twice the set-up time of the connection is added,
+ * because the network may be slow. */
 #define SILENT_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define SHARED_SILENT_NS (1500 * SYNCGUARD_NS_PER_MS)
 /* An attempt to connect lasts as long as a caller waits for it, but within these limits. An attempt

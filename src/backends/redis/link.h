@@ -43,8 +43,8 @@ syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *
 void sg_redis_link_fini(sg_redis_link *link, bool forked);
 /*
  * Sends the text and waits for the replies. ServiceUnavailable with trip->sent means that the
- * connection broke, and that the request may have been applied. With trip->only, ServiceUnavailable
- * also means that the link no longer has that connection.
+ * connection broke: the request may have been applied. With trip->only, ServiceUnavailable may also
+ * mean that the link no longer has that connection.
  */
 syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_trip *trip,
                                           const syncguard_limits *limits, syncguard_error *err);

@@ -1,6 +1,6 @@
 /*
- * The stored lock: a JSON object. Ours has a fixed layout; that of other writers
- * may have any order, spacing, number format and further fields.
+ * The stored lock: a JSON object. Ours has a fixed layout; that of other writers may have any
+ * order, spacing, number format and further fields.
  *
  * The text must be JSON, and the expiry must be readable, else nothing is known of the lock. Any
  * other field that cannot be read is left empty in the record. The reader never reads past the end,
@@ -177,7 +177,7 @@ typedef struct decimal {
     int exponent;
 } decimal;
 
-/* Reads the digits before or behind the point. Digits that no longer fit still count for the
+/* Reads the digits before or after the point. Digits that no longer fit still count for the
  * rounding. */
 static bool redis_json_add_digits(cursor *c, decimal *d, bool behind_point)
 {

@@ -342,8 +342,7 @@ static syncguard_status redis_request_interpret_error(sg_redis_request *request,
     return sg_redis_fail_reply(err, request->reply);
 }
 
-/* Reading scripts answer with an array that begins with the time, the others with a number or text.
- */
+/* Reading scripts answer with an array that begins with the time, others with a number or text. */
 static bool redis_request_reply_is_valid(const sg_redis_request *request)
 {
     const redisReply *reply = request->reply;

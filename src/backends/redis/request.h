@@ -17,10 +17,9 @@ typedef struct sg_redis_request {
     const syncguard_limits *limits;
     sg_redis_script_id script;
     const char *command; /* with one key, instead of a script; or NULL */
-    /* Uses no other name than its key. Only such a request may be sent to the new node of a hash
-     * slot that moves, which answers for names that are still on the old one as if they did not
-     * exist.
-     */
+    /* Uses no name other than its key. Only such a request may be sent to the new node of a hash
+     * slot that moves, which answers for names that are still on the old node as if they did not
+     * exist. */
     bool one_name;
     sg_redis_text args; /* keys and values in the protocol's form */
     size_t arg_count;

@@ -1,5 +1,4 @@
-/* The scripts (scripts/) and their answers. CMake makes scripts.c with the texts and their SHA-1.
- */
+/* The scripts (scripts/) and their answers. CMake makes scripts.c with their texts and SHA-1s. */
 #ifndef SYNCGUARD_REDIS_SCRIPTS_H
 #define SYNCGUARD_REDIS_SCRIPTS_H
 

@@ -185,8 +185,7 @@ static syncguard_status tls_check_all_files(const sg_redis_config *config, syncg
     return status == SYNCGUARD_OK ? tls_check_file("tls_key", config->tls_key, err) : status;
 }
 
-/* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for the answer.
- */
+/* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for that. */
 static int tls_refuse_password(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;
