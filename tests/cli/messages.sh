@@ -104,7 +104,7 @@ check "who holds it now" grep -q "'taken' is now held by next@host:1, expires in
 # The host, without user and password. (Port 1 is closed.)
 if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
     exits "refused" 69 status -b redis://user:pw-marker-2@127.0.0.1:1/0 k
-    check "host and reason" contains "$err" 'redis://127.0.0.1:1/0: redis: connect: connection refused'
+    check "host and reason" contains "$err" 'redis://127.0.0.1:1/0: connect: connection refused'
     check "no user" lacks "$err" user
     check "no password" lacks "$err" pw-marker-2
     exits "-w" 69 run -w 100ms -b redis://user:pw-marker-2@127.0.0.1:1 k -- true

@@ -2,21 +2,21 @@
 
 int witness;
 
-int our_slot(void)
+int our_hash_slot(void)
 {
     redisReply *reply = raw_at(test_port(witness), "CLUSTER KEYSLOT {syncguard}");
-    int slot = (int)reply->integer;
+    int hash_slot = (int)reply->integer;
     freeReplyObject(reply);
-    return slot;
+    return hash_slot;
 }
 
-int owner_of(int slot, char id[64])
+int owner_of(int hash_slot, char id[64])
 {
     redisReply *reply = raw_at(test_port(witness), "CLUSTER SLOTS");
     int owner = -1;
     for (size_t i = 0; i < reply->elements; i++) {
         redisReply *range = reply->element[i];
-        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer) {
+        if (range->element[0]->integer <= hash_slot && hash_slot <= range->element[1]->integer) {
             for (int n = 0; n < NODES; n++) {
                 if (test_port(n) == range->element[2]->element[1]->integer)
                     owner = n;
@@ -28,9 +28,9 @@ int owner_of(int slot, char id[64])
     return owner;
 }
 
-static void node_do(int node, const char *format, int slot, const char *id)
+static void node_do(int node, const char *format, int hash_slot, const char *id)
 {
-    redisReply *reply = raw_at(test_port(node), format, slot, id);
+    redisReply *reply = raw_at(test_port(node), format, hash_slot, id);
     if (reply->type == REDIS_REPLY_ERROR)
         fail_msg("%s: %s", format, reply->str);
     freeReplyObject(reply);
@@ -46,17 +46,18 @@ static void node_id(int node, char id[64])
 void begin_move(move *m)
 {
     char from_id[64];
-    m->slot = our_slot();
-    m->from = owner_of(m->slot, from_id);
+    m->hash_slot = our_hash_slot();
+    m->from = owner_of(m->hash_slot, from_id);
     m->to = (m->from + 1) % PRIMARIES;
     node_id(m->to, m->to_id);
-    node_do(m->to, "CLUSTER SETSLOT %d IMPORTING %s", m->slot, from_id);
-    node_do(m->from, "CLUSTER SETSLOT %d MIGRATING %s", m->slot, m->to_id);
+    node_do(m->to, "CLUSTER SETSLOT %d IMPORTING %s", m->hash_slot, from_id);
+    node_do(m->from, "CLUSTER SETSLOT %d MIGRATING %s", m->hash_slot, m->to_id);
 }
 
 bool move_some(const move *m, int count)
 {
-    redisReply *keys = raw_at(test_port(m->from), "CLUSTER GETKEYSINSLOT %d %d", m->slot, count);
+    redisReply *keys =
+        raw_at(test_port(m->from), "CLUSTER GETKEYSINSLOT %d %d", m->hash_slot, count);
     bool any = keys->elements > 0;
     if (any) {
         const char *argv[1024];
@@ -92,10 +93,10 @@ void end_move(const move *m)
 {
     while (move_some(m, 100))
         ;
-    node_do(m->to, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
-    node_do(m->from, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
+    node_do(m->to, "CLUSTER SETSLOT %d NODE %s", m->hash_slot, m->to_id);
+    node_do(m->from, "CLUSTER SETSLOT %d NODE %s", m->hash_slot, m->to_id);
     for (int n = 0; n < PRIMARIES; n++)
-        node_do(n, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
+        node_do(n, "CLUSTER SETSLOT %d NODE %s", m->hash_slot, m->to_id);
 }
 
 void spread(const move *m, const char *key, const char *lock_id, int mask)
@@ -117,7 +118,7 @@ void spread(const move *m, const char *key, const char *lock_id, int mask)
 
 void only_counters_are_left(const move *m)
 {
-    redisReply *keys = raw_at(test_port(m->to), "CLUSTER GETKEYSINSLOT %d 10000", m->slot);
+    redisReply *keys = raw_at(test_port(m->to), "CLUSTER GETKEYSINSLOT %d 10000", m->hash_slot);
     for (size_t i = 0; i < keys->elements; i++) {
         if (strncmp(keys->element[i]->str, "{syncguard}:fence:", 18) != 0)
             fail_msg("left behind: %s", keys->element[i]->str);

@@ -1,6 +1,6 @@
 /*
- * A Cluster of three primaries with a replica each, and the moving of the slot of the locks from
- * one primary to the next.
+ * A Cluster of three primaries with a replica each, and the moving of the hash slot of the locks
+ * from one primary to the next.
  *
  * The servers in the environment are the primaries 0 to 2 and the replicas 3 to 5, of which
  * replica i + 3 follows primary i at first.
@@ -14,23 +14,23 @@ enum { PRIMARIES = 3, NODES = 6 };
 
 extern int witness; /* a primary that is up */
 
-int our_slot(void);
-/* Which server has the slot, and its id. */
-int owner_of(int slot, char id[64]);
+int our_hash_slot(void);
+/* Which server has the hash slot, and its id. */
+int owner_of(int hash_slot, char id[64]);
 
 typedef struct move {
-    int slot, from, to;
+    int hash_slot, from, to;
     char to_id[64];
 } move;
 
 void begin_move(move *m);
-/* Moves up to `count` keys with one command. False: there were none. */
+/* Moves up to `count` names with one command. False: there were none. */
 bool move_some(const move *m, int count);
-/* Bits of `mask`: lock, index and counter are on the new node already. */
+/* Moves names of a lock to the new node. Bits of `mask`: 1 the lock, 2 the index, 4 the counter. */
 void spread(const move *m, const char *key, const char *lock_id, int mask);
-/* What is left goes over, and everybody is told. */
+/* Moves the names that are left, and tells all nodes. */
 void end_move(const move *m);
-/* Nothing of the slot but counters is left, on no node. */
+/* Checks that only counters are left in the hash slot. */
 void only_counters_are_left(const move *m);
 
 #endif

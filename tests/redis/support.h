@@ -1,8 +1,7 @@
 /*
- * What the Redis tests share: a raw client to see what is stored, more servers
- * if a test needs its own, and a proxy that loses replies. They run beside
- * servers that tests/servers starts: the last argument is the URL, the environment
- * says where the servers are.
+ * What the Redis tests share: a raw client that shows what is stored, more servers for tests that
+ * need their own, and a proxy that loses replies. The tests run beside servers that tests/servers
+ * starts: the last argument is the URL, the environment says where the servers are.
  */
 #ifndef TESTS_REDIS_SUPPORT_H
 #define TESTS_REDIS_SUPPORT_H
@@ -77,9 +76,9 @@ void server_start(server *s, int port, const char *const *options);
 void server_kill(server *s);
 void server_remove(server *s);
 
-/* Stands between client and server: passes on, but loses the next `lose` replies by hanging up, and
- * never answers the first `silent` connections. With `last` the next reply is passed on, then the
- * proxy hangs up and never answers again. */
+/* A proxy between client and server. It loses the next `lose` replies by closing the connection,
+ * and never answers the first `silent` connections. With `last` it passes on the next reply, then
+ * closes the connection and never answers again. */
 typedef struct proxy {
     int port;
     int target;
@@ -96,8 +95,8 @@ typedef struct proxy {
 void proxy_start(proxy *p, int target);
 void proxy_stop(proxy *p);
 
-/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
- * need this long for what takes milliseconds. */
+/* Well before the default timeout of 5 s, at which a call that hangs would end. A busy machine may
+ * need this long for a call that takes milliseconds. */
 #define PROMPT_MS 3000
 
 int64_t now_ms(void);
@@ -113,7 +112,7 @@ extern syncguard_error err;
         }                                                                                          \
     } while (0)
 
-/* Reads the arguments, ignores SIGPIPE not at all: the library must not raise it. */
+/* Reads the arguments. SIGPIPE is not ignored, because the library must not raise it. */
 void test_begin(int argc, char **argv);
 
 #endif

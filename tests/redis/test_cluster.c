@@ -1,7 +1,7 @@
 /*
- * A Cluster: locks stay what they are while their slot moves, in every distribution of their names
- * over the two nodes; the death of a seed, and of the node of the slot, is survived. Callers that
- * go on while the slot moves: see test_cluster_move.c.
+ * A Cluster: locks stay what they are while their hash slot moves, in every distribution of their
+ * names over the two nodes; a handle survives the death of a seed, and of the node of the hash
+ * slot. Callers that continue while the hash slot moves: see test_cluster_move.c.
  */
 #include "cluster.h"
 
@@ -68,7 +68,7 @@ static void half_moved_locks_are_what_they_are(void **state)
         spread(&m, key, grants[mask].lock_id, mask);
         held_lock_stays_held(key, grants[mask].lock_id);
         released_lock_is_gone(key, grants[mask].lock_id);
-        /* The counter is where it was, the rest nowhere: the next grant counts on. */
+        /* The counter is where it was, and the other names are gone: the next grant counts on. */
         for (int turn = 2; turn <= 3; turn++) {
             assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
                           SYNCGUARD_OK);
@@ -89,7 +89,7 @@ static void half_moved_locks_are_what_they_are(void **state)
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
 }
 
-/* Whatever is where, an undone acquire is undone, and its id cannot be granted any more. */
+/* Wherever the names are, the acquire is undone, and its id cannot be granted any more. */
 static void half_moved_grants_are_undone(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void half_moved_dead_locks_are_taken_over(void **state)
         snprintf(key, sizeof key, "dead:%d", mask);
         assert_status(syncguard_acquire(store, key, 100, NULL, &grants[mask], &err), SYNCGUARD_OK);
         char id[64];
-        int owner = owner_of(our_slot(), id);
+        int owner = owner_of(our_hash_slot(), id);
         freeReplyObject(raw_at(test_port(owner), "PERSIST {syncguard}:%s", key));
         freeReplyObject(
             raw_at(test_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
@@ -210,7 +210,7 @@ static bool count_locks(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-/* Whatever seed it starts from, a handle finds the node of its slot, also to list. */
+/* From any seed, a handle finds the node of its hash slot, also to list. */
 static void any_seed_will_do(void **state)
 {
     (void)state;
@@ -258,13 +258,13 @@ static void list_sees_both_nodes(void **state)
 /* ---- the death of nodes ---- */
 
 /* The other nodes hear of a new owner from each other, after the client may have found it. */
-static int owner_in_the_end(int slot, int expected)
+static int owner_in_the_end(int hash_slot, int expected)
 {
     char id[64];
-    int owner = owner_of(slot, id);
+    int owner = owner_of(hash_slot, id);
     for (int i = 0; i < 200 && owner != expected; i++) {
         pause_ms(100);
-        owner = owner_of(slot, id);
+        owner = owner_of(hash_slot, id);
     }
     return owner;
 }
@@ -287,8 +287,8 @@ static void cluster_outlives_its_seed(void **state)
     (void)state;
     char url[128], id[64];
     syncguard_grant grant;
-    int slot = our_slot();
-    int owner = owner_of(slot, id);
+    int hash_slot = our_hash_slot();
+    int owner = owner_of(hash_slot, id);
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
     syncguard_backend *other = open_url(url);
     assert_status(syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -307,19 +307,19 @@ static void cluster_outlives_its_seed(void **state)
     }
     assert_status(status, SYNCGUARD_OK);
     print_message("followed after %d ms\n", (int)(now_ms() - start));
-    assert_int_equal(owner_in_the_end(slot, owner + PRIMARIES), owner + PRIMARIES);
+    assert_int_equal(owner_in_the_end(hash_slot, owner + PRIMARIES), owner + PRIMARIES);
     assert_status(syncguard_release(other, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     syncguard_close(other);
 }
 
-/* A server that has the address of a node that was, and would grant anything. */
+/* A server that has the address of a former node, and would grant anything. */
 static void stranger_is_not_taken_for_a_node(void **state)
 {
     (void)state;
     char url[128], id[64];
     syncguard_grant grant;
-    int slot = our_slot();
-    int owner = owner_of(slot, id);
+    int hash_slot = our_hash_slot();
+    int owner = owner_of(hash_slot, id);
     if (owner == witness)
         witness = (owner + 1) % PRIMARIES;
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));

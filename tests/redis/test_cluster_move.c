@@ -1,5 +1,5 @@
 /*
- * While the slot of the locks moves in a Cluster: operations, renewals and waiters follow it.
+ * While the hash slot of the locks moves in a Cluster: operations, renewals and waiters follow it.
  */
 #include "cluster.h"
 
@@ -18,7 +18,7 @@ static void cluster_move_failure_note(syncguard_status status, const char *what,
                     status < 0 ? error->native : "", status < 0 ? error->message : "");
 }
 
-/* Goes on working on a key of its own while the slot moves. */
+/* Goes on working on a key of its own while the hash slot moves. */
 static void *cluster_move_worker_run(void *argument)
 {
     char key[32];
@@ -48,8 +48,8 @@ static void *cluster_move_worker_run(void *argument)
     return NULL;
 }
 
-/* A completion of a queue and what follows from it; *last is the fence of its key. False: it has no
- * open request any more. */
+/* Handles a completion of a queue; *last is the fence of its key. False: the queue has no open
+ * request any more. */
 static bool cluster_move_completion_handle(syncguard_queue *queue, const char *key,
                                            const syncguard_completion *done, int64_t *last)
 {
@@ -120,7 +120,7 @@ static void *cluster_move_keeper_run(void *argument)
     return NULL;
 }
 
-static void slot_moves_under_load(void **state)
+static void hash_slot_moves_under_load(void **state)
 {
     (void)state;
     enum { WORKERS = 2, KEEPERS = 2, THREADS = WORKERS + KEEPERS + 1 };
@@ -142,7 +142,8 @@ static void slot_moves_under_load(void **state)
         while (move_some(&m, 10))
             pause_ms(10);
         if (atomic_load(&rounds) - before < 10)
-            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the slot moved", &err);
+            cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the hash slot moved",
+                                      &err);
         end_move(&m);
     }
     pause_ms(300);
@@ -160,8 +161,8 @@ static void slot_moves_under_load(void **state)
     only_counters_are_left(&m);
 }
 
-/* Locks whose slot stays half moved for longer than their lease are renewed over there. */
-static void heartbeat_follows_a_moving_slot(void **state)
+/* Locks whose hash slot stays half moved for longer than their lease are renewed over there. */
+static void heartbeat_follows_a_moving_hash_slot(void **state)
 {
     (void)state;
     enum { LOCKS = 8 };
@@ -199,7 +200,7 @@ typedef struct waiter {
     pthread_t thread;
     char key[32];
     syncguard_backend *backend;
-    syncguard_grant grant; /* of the lock in the way */
+    syncguard_grant grant; /* of the current lock */
     syncguard_status status;
     atomic_llong got_ms;
 } waiter;
@@ -209,7 +210,7 @@ static void *cluster_move_waiter_run(void *argument)
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
-    options.retry_delay_ms = 20000; /* polling would be seen */
+    options.retry_delay_ms = 20000; /* polling would be noticed */
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
     syncguard_lock *lock = NULL;
@@ -220,7 +221,7 @@ static void *cluster_move_waiter_run(void *argument)
     return NULL;
 }
 
-static void waiters_follow_the_slot(void **state)
+static void waiters_follow_the_hash_slot(void **state)
 {
     (void)state;
     static waiter waiters[WAITERS];
@@ -261,9 +262,9 @@ int main(int argc, char **argv)
     if (argc > 2)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slot_moves_under_load),
-        cmocka_unit_test(heartbeat_follows_a_moving_slot),
-        cmocka_unit_test(waiters_follow_the_slot),
+        cmocka_unit_test(hash_slot_moves_under_load),
+        cmocka_unit_test(heartbeat_follows_a_moving_hash_slot),
+        cmocka_unit_test(waiters_follow_the_hash_slot),
     };
     return cmocka_run_group_tests_name("redis cluster move", tests, open_store, close_store);
 }

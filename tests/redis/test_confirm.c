@@ -1,7 +1,7 @@
 /*
- * wait_replicas: what was written waits for replicas, on the connection that wrote it; an answer
- * that changed nothing does not wait. Servers: a primary and a replica (test_topology.c has more
- * tests with them).
+ * wait_replicas: a write waits for replicas, on the connection that wrote it; a request that
+ * changed nothing does not wait. Servers: a primary and a replica (test_topology.c has more tests
+ * with them).
  */
 #include "support.h"
 
@@ -25,7 +25,7 @@ static int close_both(void **state)
     return close_store(state);
 }
 
-/* The server knows no script, and the replica hears nothing. */
+/* The server knows no script, and the replica receives nothing. */
 static void stop_replica(void)
 {
     raw_do("SCRIPT FLUSH");
@@ -90,8 +90,8 @@ static void confirm_on_lost(void *context, syncguard_lock *lock, syncguard_lost_
         atomic_store((_Atomic int64_t *)context, now_ms());
 }
 
-/* Released by an operator, while the replica is missing: the next renewal, after a third of the
- * TTL, finds it out. */
+/* An operator releases the lock while the replica is missing: the next renewal, after a third of
+ * the TTL, notices it. */
 static void renewal_reports_the_loss(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void another_connection_is_not_asked(void **state)
     assert_int_equal(raw_calls("wait"), waits);
 }
 
-/* Granted, and then nothing is heard of the server any more. */
+/* The lock is granted, and then the server falls silent. */
 static void grant_without_wait_is_undone(void **state)
 {
     (void)state;
@@ -211,8 +211,8 @@ static void *write_always(void *argument)
     return NULL;
 }
 
-/* A replica that is far away, while others write: before 7.2, WAIT may ask for their writes, too.
- */
+/* A replica that is far away, while others write: before 7.2, WAIT may ask for those writes,
+ * too. */
 static void slow_replica_confirms(void **state)
 {
     (void)state;

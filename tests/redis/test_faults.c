@@ -1,7 +1,6 @@
 /*
- * What goes wrong with servers and connections, and what callers hear of it:
- * lost replies, servers that stop, hang, restart, refuse; unknown outcomes that
- * are undone; one code per cause.
+ * Failures of servers and connections, and what callers are told: lost replies, servers that stop,
+ * hang, restart, refuse; unknown outcomes that are undone; one code per cause.
  */
 #include "support.h"
 
@@ -39,7 +38,7 @@ static void lost_replies_change_nothing(void **state)
     server_remove(&s);
 }
 
-/* As by CLIENT KILL, or a proxy that restarts; but not for ever. */
+/* As by CLIENT KILL, or by a proxy that restarts; but not forever. */
 static void broken_connection_attempts_are_repeated(void **state)
 {
     (void)state;
@@ -79,7 +78,7 @@ static void dead_server_is_told_at_once(void **state)
                           NULL, &err),
         SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(now_ms() - start < PROMPT_MS);
-    /* It comes back without its data, and the handle finds it. */
+    /* The server comes back without its data, and the handle finds it. */
     server_start(&s, s.port, without_persistence);
     assert_status(syncguard_acquire(backend, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_string_equal(grant.fence, "000000000000001");
@@ -114,7 +113,7 @@ static void restart_with_persistence_keeps_locks_and_fences(void **state)
     server_remove(&s);
 }
 
-/* A server that hangs: the deadline holds, and what it does when it wakes is undone. */
+/* A server that hangs: the deadline holds, and what the server does when it continues is undone. */
 static void redis_unknown_outcome_is_undone(void **state)
 {
     (void)state;
@@ -215,8 +214,8 @@ static void black_hole_ends_by_the_deadline(void **state)
     syncguard_close(backend);
 }
 
-/* A path that swallows everything: callers with short deadlines find another one, too, and what the
- * kernel has left of their requests is thrown away. */
+/* A network path that swallows everything: even callers with short deadlines get another
+ * connection, and the kernel discards the unsent bytes of their requests. */
 static void silent_connection_is_given_up(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * FLUSHALL under many holders: each of them is told, once and in time, and nobody believes
- * in its lock afterwards. (That the counters are gone, too, is the operator's doing.)
+ * FLUSHALL under many holders: each of them is told, once and in time, and no holder believes in
+ * its lock afterwards. (That the counters are gone, too, is the operator's doing.)
  */
 #include "support.h"
 
@@ -42,10 +42,10 @@ static void thousand_holders_learn_of_a_flush(void **state)
         assert_status(syncguard_lock_acquire(backend, key, &options, &locks[i], &err),
                       SYNCGUARD_OK);
     }
-    pause_ms(TTL_MS); /* they live by their renewals */
+    pause_ms(TTL_MS); /* the locks live by their renewals */
     assert_int_equal(count_told(), 0);
     raw_do("FLUSHALL");
-    int64_t end = now_ms() + TTL_MS; /* renewals are due within a third of it */
+    int64_t end = now_ms() + TTL_MS; /* renewals are due within a third of the TTL */
     while (count_told() < HOLDERS && now_ms() < end)
         pause_ms(20);
     assert_int_equal(count_told(), HOLDERS);

@@ -1,7 +1,7 @@
 /*
- * A program that holds a lock and asks nothing, whose connection ends: the server may be another
- * one, so the lock is renewed at once. Its TTL is so long that a third of it outlasts every wait
- * here.
+ * A program that holds a lock and sends no requests, whose connection ends: the server may be
+ * another one, so the lock is renewed at once. Its TTL is so long that a third of it outlasts every
+ * wait here.
  */
 #include "support.h"
 

@@ -61,9 +61,9 @@ static void impatience_breaks_nothing(void **state)
     server_remove(&s);
 }
 
-/* A deadline shorter than the set-up of a connection: it is finished all the same, and the next
- * calls have it. */
-static void connection_outlives_who_asked_for_it(void **state)
+/* The deadline is shorter than the set-up of a connection: the set-up is finished all the same, and
+ * later calls use the connection. */
+static void connection_outlives_its_caller(void **state)
 {
     (void)state;
     proxy p;
@@ -87,7 +87,7 @@ static void connection_outlives_who_asked_for_it(void **state)
     proxy_stop(&p);
 }
 
-/* Closing does not wait for a connection that nobody waits for. */
+/* Closing does not wait for a connection that no caller waits for. */
 static void close_ends_connecting(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     test_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impatience_breaks_nothing),
-        cmocka_unit_test(connection_outlives_who_asked_for_it),
+        cmocka_unit_test(connection_outlives_its_caller),
         cmocka_unit_test(close_ends_connecting),
     };
     return cmocka_run_group_tests_name("redis latency", tests, open_store, close_store);

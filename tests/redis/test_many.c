@@ -116,8 +116,7 @@ static void *forget_after_loss(void *argument)
     return NULL;
 }
 
-/* The store's lease began with the sending that was carried out, not with the one that was
- * answered. */
+/* The store's lease began with the sending that was applied, not with the one that was answered. */
 static void a_lease_counts_from_the_first_sending(void **state)
 {
     (void)state;
@@ -202,7 +201,7 @@ static void redis_many_request_start(syncguard_queue *queue, hammered *h)
     assert_status(syncguard_lock_acquire_async(queue, h->key, NULL, h, NULL, &err), SYNCGUARD_OK);
 }
 
-/* One completion, and what follows from it; false: a request less is open. */
+/* Handles one completion; false: one open request less. */
 static bool redis_many_completion_handle(syncguard_queue *queue, bool again)
 {
     syncguard_completion done = redis_many_completion_next(queue);

@@ -11,7 +11,8 @@ static void note_event(void *context, const syncguard_event *event)
     ++*(int *)context;
 }
 
-/* They are wrong whatever else is: before the abort object, and without an event. */
+/* They are refused before anything else is checked: before the abort object, and without an
+ * event. */
 static void colliding_keys_are_refused_first(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void numbers_must_be_whole(void **state)
         {"-1", -1},
         {"-1.5e1", -15},
         {"10e1", 100},
-        {"0001", 1}, /* as the server's own decoder takes it */
+        {"0001", 1}, /* as the server's own decoder reads it */
         {"9007199254740991", INT64_C(9007199254740991)},
         {"9007199254740991.0", INT64_C(9007199254740991)},
         {"-9007199254740991", -INT64_C(9007199254740991)},
@@ -151,7 +151,8 @@ static void rubbish_is_not_read(void **state)
     }
 }
 
-/* The expiry is enough to know whether a lock is live; what else cannot be read is left empty. */
+/* The expiry is enough to know whether a lock is live; any other field that cannot be read is left
+ * empty. */
 static void damaged_fields_are_left_empty(void **state)
 {
     (void)state;
@@ -324,9 +325,9 @@ static sg_redis_topology parts_topology_learn(const char *text,
     return topology;
 }
 
-static void parts_slots_read(sg_redis_topology *topology, const redisReply *reply)
+static void parts_hash_slots_read(sg_redis_topology *topology, const redisReply *reply)
 {
-    sg_redis_topology_read_slots(topology, reply, "seed.example:7000");
+    sg_redis_topology_read_hash_slots(topology, reply, "seed.example:7000");
 }
 
 #define NODE(host, port) "*3\r\n" host ":" port "\r\n$1\r\nx\r\n"
@@ -339,17 +340,17 @@ static void nodes_of_a_cluster_are_learnt(void **state)
         "*2\r\n"
         "*4\r\n:0\r\n:99\r\n" NODE("$5\r\na.net\r\n", "7001")
             NODE("$4\r\n10.1\r\n", "7002") "*3\r\n:100\r\n:199\r\n" NODE("$5\r\na.net\r\n", "7001"),
-        parts_slots_read);
+        parts_hash_slots_read);
     assert_int_equal(topology.node_count, 2);
     assert_string_equal(topology.nodes[0].host, "a.net");
     assert_int_equal(topology.nodes[0].port, 7001);
     assert_string_equal(topology.nodes[1].host, "10.1");
-    /* A host that is not told is the one that was asked, or the address beside it. */
+    /* A host that is not named is the server that was asked, or the address next to it. */
     topology = parts_topology_learn(
         "*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
             NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
                                         "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
-        parts_slots_read);
+        parts_hash_slots_read);
     assert_int_equal(topology.node_count, 4);
     for (int i = 0; i < 3; i++)
         assert_string_equal(topology.nodes[i].host, "seed.example");
@@ -357,7 +358,7 @@ static void nodes_of_a_cluster_are_learnt(void **state)
     assert_string_equal(topology.nodes[3].host, "10.9");
 }
 
-/* What makes no sense leaves the list as it was. */
+/* A malformed reply leaves the list as it was. */
 static void nonsense_about_nodes_is_ignored(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void nonsense_about_nodes_is_ignored(void **state)
         "*1\r\n*3\r\n:0\r\n:99\r\n" NODE("$1\r\na\r\n", "65536"),
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        sg_redis_topology topology = parts_topology_learn(texts[i], parts_slots_read);
+        sg_redis_topology topology = parts_topology_learn(texts[i], parts_hash_slots_read);
         assert_int_equal(topology.node_count, 1);
         assert_string_equal(topology.nodes[0].host, "before");
         topology = parts_topology_learn(texts[i], sg_redis_topology_read_sentinels);
@@ -388,7 +389,8 @@ static void the_list_of_nodes_is_bounded(void **state)
     for (int i = 0; i < 1000; i++)
         length += snprintf(text + length, sizeof text - (size_t)length,
                            "*3\r\n$1\r\na\r\n:%d\r\n$1\r\nx\r\n", 7000 + i);
-    assert_int_equal(parts_topology_learn(text, parts_slots_read).node_count, SG_REDIS_MAX_NODES);
+    assert_int_equal(parts_topology_learn(text, parts_hash_slots_read).node_count,
+                     SG_REDIS_MAX_NODES);
 }
 
 static void other_sentinels_are_learnt(void **state)
@@ -469,7 +471,7 @@ static void replies_are_bounded(void **state)
     redisReaderFree(conn.reader);
 }
 
-/* Bytes that are always there are no reason not to look at the clock. */
+/* The limits are checked even if there are always bytes to read. */
 static void limits_count_while_bytes_come(void **state)
 {
     (void)state;

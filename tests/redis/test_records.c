@@ -1,6 +1,6 @@
 /*
- * What the backend makes of what others store: planted values, damaged ones, foreign types, and
- * dead records that cleanup removes.
+ * How the backend treats what others store: planted values, damaged ones, foreign types, and dead
+ * records that cleanup removes.
  */
 #include "support.h"
 
@@ -157,7 +157,7 @@ static void redis_records_line_count(void *context, syncguard_log_level level, c
         ++*(int *)context;
 }
 
-/* Only the expiry decides whether a lock is live; its owner may renew it and give it back. */
+/* Only the expiry decides whether a lock is live; its owner may renew and release it. */
 static void damaged_values_are_held_and_released(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void damaged_values_are_held_and_released(void **state)
         grant = take_lock("bad", 5000);
         assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     }
-    /* An id that is no text is nobody's; the lock ends by its expiry. */
+    /* An id that is no text belongs to no client; the lock ends by its expiry. */
     syncguard_grant grant;
     redis_records_plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
     assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
@@ -310,7 +310,7 @@ static void cleanup_takes_dead_records_only(void **state)
     clean.lock_id = OTHER_ID;
     assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_OK);
     assert_int_equal(raw_int("DBSIZE"), 1);
-    /* Take-over removes the dead one's index as well. */
+    /* Taking over a dead lock removes its index as well. */
     redis_records_plant("old", value);
     (void)take_lock("old", 5000);
     assert_int_equal(raw_int("EXISTS syncguard:id:" OTHER_ID), 0);
@@ -358,7 +358,7 @@ static bool old_is_gone_within(int ms)
     return raw_int("EXISTS syncguard:old") == 0;
 }
 
-/* I-ISL-02, 03, 05: nothing without the option; with it, a failure is nobody's business. */
+/* I-ISL-02, 03, 05: nothing without the option; with it, a failure is not reported. */
 static void cleanup_is_an_option_and_silent(void **state)
 {
     (void)state;

@@ -1,17 +1,17 @@
 /*
- * Waiters that rest: they rely on the server's reports and hardly poll any more,
- * so every change that a connection may miss is made up for.
+ * Armed waiters: they rely on the server's notifications and hardly poll, so they try again after
+ * every event in which a connection may have missed a change.
  */
 #include "waiters.h"
 
-/* A waiter that relies on the reports: its pauses have grown, the next try is 4 s away. */
+/* A waiter that relies on notifications: its pauses have grown, the next try is 4 s away. */
 static void start_resting(waiter *w, syncguard_backend *backend, const char *key)
 {
     start_polling(w, backend, key, 1000);
     pause_ms(3300);
 }
 
-/* NOLOOP hides what a connection changes itself, and the server forgets the name all the same. */
+/* NOLOOP hides what a connection changes itself, and yet the server forgets the name. */
 static void own_extend_does_not_end_the_watching(void **state)
 {
     (void)state;
@@ -30,8 +30,8 @@ static void own_extend_does_not_end_the_watching(void **state)
     syncguard_close(alone);
 }
 
-/* The lock goes in the same moment as a connection that its release would have been reported by, or
- * over: all waiters try. */
+/* All waiters try if the lock is released in the moment in which a connection is lost that would
+ * have reported the release, or over which the report would have come. */
 static void release_with_a_lost_connection_wakes(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void forgotten_names_are_watched_again(void **state)
     syncguard_close(other);
 }
 
-/* Nothing happens, so nothing is asked. */
+/* Nothing changes, so the waiters send nothing. */
 static void resting_waiters_do_not_poll(void **state)
 {
     (void)state;

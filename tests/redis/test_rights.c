@@ -1,7 +1,7 @@
 /*
  * The rights that docs/backends/redis.md asks for (tests/servers reads them there): with all of
- * them the server refuses nothing of what we do, and without any single one it refuses something.
- * The server's own log of refusals tells. The doctor finds the one that is missing.
+ * them the server refuses nothing that we do, and without any single one it refuses something. The
+ * server's own log of refusals shows this. The doctor finds the one that is missing.
  */
 #include "support.h"
 
@@ -34,7 +34,7 @@ static void at_all(const char *command)
         freeReplyObject(raw_at(test_port(i), command));
 }
 
-/* All rights but one (-1: but none), on every server. */
+/* Grants all rights but one (-1: all), on every server. */
 static void redis_rights_permit(int without)
 {
     char command[4096];
@@ -53,7 +53,7 @@ static void redis_rights_permit(int without)
     at_all("ACL LOG RESET");
 }
 
-/* What the servers refused, printed if it was not expected. */
+/* Counts what the servers refused; prints it if it was not expected. */
 static int redis_rights_refusals_count(bool show)
 {
     int sum = 0;
@@ -69,14 +69,14 @@ static int redis_rights_refusals_count(bool show)
     return sum;
 }
 
-/* Our slot, and the node that has it. */
-static int redis_rights_slot(int *owner)
+/* Our hash slot, and the node that has it. */
+static int redis_rights_hash_slot(int *owner)
 {
     redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}:x");
-    int slot = (int)reply->integer;
+    int hash_slot = (int)reply->integer;
     freeReplyObject(reply);
-    *owner = slot / (16384 / 3);
-    return slot;
+    *owner = hash_slot / (16384 / 3);
+    return hash_slot;
 }
 
 static syncguard_backend *open_as_user(void)
@@ -85,9 +85,9 @@ static syncguard_backend *open_as_user(void)
     const char *rest = strstr(test_url, "://") + 3;
     const char *query = strchr(rest, '?');
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
-    if (cluster) { /* one seed that has not the slot, so that the owner has to be learnt of */
+    if (cluster) { /* one seed that does not have the hash slot, so that its owner must be learnt */
         int owner;
-        (void)redis_rights_slot(&owner);
+        (void)redis_rights_hash_slot(&owner);
         snprintf(url, sizeof url,
                  "redis+cluster://" USER ":" PASSWORD "@127.0.0.1:%d?timeout_ms=2000",
                  test_port((owner + 1) % 3));
@@ -124,18 +124,21 @@ static void *redis_rights_waiter_run(void *backend)
     return NULL;
 }
 
-/* A slot that moves: its owner sends who asks for new keys to the next node. */
-static void move_slot(bool begin)
+/* Begins or ends a move of the hash slot: its owner redirects requests for new keys to the next
+ * node. */
+static void move_hash_slot(bool begin)
 {
-    int from, slot = redis_rights_slot(&from), to = (from + 1) % 3;
+    int from, hash_slot = redis_rights_hash_slot(&from), to = (from + 1) % 3;
     redisReply *old = raw_at(test_port(from), "CLUSTER MYID");
     redisReply *new = raw_at(test_port(to), "CLUSTER MYID");
     if (begin) {
-        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", slot, old->str));
-        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", slot, new->str));
+        freeReplyObject(
+            raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", hash_slot, old->str));
+        freeReplyObject(
+            raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", hash_slot, new->str));
     } else {
-        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d STABLE", slot));
-        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d STABLE", slot));
+        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d STABLE", hash_slot));
+        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d STABLE", hash_slot));
     }
     freeReplyObject(old);
     freeReplyObject(new);
@@ -152,7 +155,7 @@ static void redis_rights_failure_count(syncguard_status status)
     }
 }
 
-/* Each thing that needs a right, once. Failures are counted. */
+/* Uses every right once. Failures are counted. */
 static void redis_rights_use_all(void)
 {
     failures = 0;
@@ -199,9 +202,9 @@ static void redis_rights_use_all(void)
     for (int i = 0; i < 8; i++)
         syncguard_lock_dispose(locks[i]);
     if (cluster && failures == 0) {
-        move_slot(true);
+        move_hash_slot(true);
         redis_rights_failure_count(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
-        move_slot(false);
+        move_hash_slot(false);
     }
     syncguard_close(backend);
 }
@@ -216,7 +219,7 @@ static void redis_documented_rights_are_enough(void **state)
     assert_string_equal(lacking, "");
 }
 
-/* Without these no connection is made, and there is nothing to ask the server with. */
+/* Without these rights no connection is made over which the server could be asked. */
 static bool is_for_connecting(const char *right)
 {
     return strcmp(right, "+select") == 0 || strcmp(right, "+role") == 0;

@@ -1,6 +1,6 @@
 /*
- * Many threads on few connections: none takes another along; unknown outcomes are undone as fast as
- * they come. Over a slow link: see test_latency.c.
+ * Many threads on few connections: a thread that gives up breaks nothing for others; unknown
+ * outcomes are undone as fast as they arise. Over a slow link: see test_latency.c.
  */
 #include "support.h"
 
@@ -44,7 +44,7 @@ static void *sharing_hammer(void *argument)
     return NULL;
 }
 
-/* Connections that break under load are replaced, and nobody gets another's reply. */
+/* Connections that break under load are replaced, and no caller gets another's reply. */
 static void broken_connections_disturb_nobody(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void *sharing_ask_once(void *argument)
     return NULL;
 }
 
-/* A thread that does not come for its reply does not keep others from sending. */
+/* A thread that does not collect its reply does not keep others from sending. */
 static void stuck_follower_holds_up_nobody(void **state)
 {
     (void)state;
@@ -184,8 +184,8 @@ static void *give_up_always(void *argument)
     return NULL;
 }
 
-/* Many callers whose grants always come too late: they are taken back as fast as they are made, and
- * nobody waits for that. */
+/* Many callers whose grants always come too late: the grants are undone as fast as they are made,
+ * and no caller waits for that. */
 static void undoing_keeps_up(void **state)
 {
     (void)state;
@@ -310,11 +310,12 @@ static int sharing_fd_reuse(const syncguard_backend *backend, int pair[2])
     int fd = redis->links[0].conn->fd;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     assert_int_equal(dup2(pair[0], fd), fd);
-    pause_ms(200); /* what was used just now is trusted */
+    pause_ms(200); /* a connection that was used just now is not checked */
     return fd;
 }
 
-/* It was not written to, closed or shut down, and its unsent bytes would not be thrown away. */
+/* Checks that the descriptor was not written to, closed or shut down, and that its unsent bytes
+ * would not be discarded. */
 static void check_untouched(int fd, const int pair[2])
 {
     struct linger linger = {-1, -1};
@@ -362,7 +363,7 @@ static void find_connections(bool found[256])
     }
 }
 
-/* The same for the connection that notifications come by, which is none of the links'. */
+/* The same for the connection that receives notifications, which belongs to no link. */
 static void what_another_socket_gets_is_not_read(void **state)
 {
     (void)state;

@@ -129,8 +129,8 @@ static void list_shows_our_locks_only(void **state)
     assert_int_equal(count, 301);
 }
 
-/* Prefixes of 949 to 951 bytes: the index's name is hashed, as the other library does it. The known
- * answers are its own. */
+/* Prefixes of 949 to 951 bytes: the index's name is hashed, as the TypeScript library does it. The
+ * known answers are those of that library. */
 static void long_prefixes_hash_the_index(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void long_prefixes_hash_the_index(void **state)
         snprintf(index, sizeof index, "%s:%s", prefix, cases[i].index);
         syncguard_backend *distant = open_with(extra);
 
-        /* What the other library stored is found, renewed and released by id. */
+        /* What the TypeScript library stored is found, renewed and released by id. */
         raw_do("SET %s:other %s", prefix, value);
         raw_do("SET %s %s:other", index, prefix);
         syncguard_lock_info_raw info;
@@ -168,7 +168,7 @@ static void long_prefixes_hash_the_index(void **state)
         assert_status(syncguard_release(distant, OTHER_ID, NULL, &err), SYNCGUARD_OK);
         assert_int_equal(raw_int("EXISTS %s:other %s", prefix, index), 0);
         syncguard_grant grant;
-        /* What we store is where it looks. */
+        /* What we store is where that library looks for it. */
         assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err), SYNCGUARD_OK);
         char full[1024];
         snprintf(full, sizeof full, "%s:id:%s", prefix, grant.lock_id);
@@ -254,12 +254,12 @@ static void undone_id_is_never_granted(void **state)
     assert_int_equal(raw_int("EXISTS syncguard:undone"), 0);
     assert_int_equal(raw_int("EXISTS syncguard:fence:syncguard:undone"), 0);
     assert_status(syncguard_release(store, id, NULL, &err), SYNCGUARD_ABSENT);
-    /* And a grant that is there goes. */
+    /* A grant that exists is removed. */
     syncguard_grant grant = take_lock("undone", 5000);
     assert_status(store->ops->undo(store, "undone", 6, grant.lock_id, until, &op.limits, &err),
                   SYNCGUARD_OK);
     assert_int_equal(raw_int("EXISTS syncguard:undone"), 0);
-    /* But nobody else's. */
+    /* But not that of another id. */
     grant = take_lock("undone", 5000);
     assert_status(store->ops->undo(store, "undone", 6, id, until, &op.limits, &err), SYNCGUARD_OK);
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
@@ -339,7 +339,7 @@ static void one_command_per_operation(void **state)
     assert_int_equal(raw_calls("eval"), 0);
 }
 
-/* One of the requests of an acquire while a slot moves; the reply's text, or a number as text. */
+/* A request of an acquire while a hash slot moves; out: the reply's text, or a number as text. */
 static void hold_name(const char *id, const char *fence, const char *taken, char out[256])
 {
     redisReply *reply =
@@ -363,7 +363,7 @@ static void late_copy_makes_no_grant(void **state)
     const char *at = strstr(text, "\"acquiredAtMs\":");
     assert_non_null(at);
     assert_int_equal(sscanf(at, "\"acquiredAtMs\":%31[0-9]", taken), 1);
-    raw_do("DEL held-name"); /* its time is over */
+    raw_do("DEL held-name"); /* as if its time were over */
     const char *other = "BBBBBBBBBBBBBBBBBBBBBB";
     hold_name(other, "000000000000000", "0", text);
     raw_do("DEL held-name"); /* granted and released by the other */
@@ -373,7 +373,7 @@ static void late_copy_makes_no_grant(void **state)
     assert_string_equal(text, "0");
     raw_do("DEL held-name");
 
-    /* Without all that it is granted, also when the request is sent again. */
+    /* Without a late copy the lock is granted, also when the request is sent again. */
     hold_name(one, "000000000000000", "0", text);
     assert_int_equal(sscanf(strstr(text, "\"acquiredAtMs\":"), "\"acquiredAtMs\":%31[0-9]", taken),
                      1);

@@ -37,7 +37,7 @@ static void dead_records_have_their_reason(void **state)
     assert_int_equal(last[SYNCGUARD_EVENT_RELEASE].reason, SYNCGUARD_REASON_EXPIRED);
 }
 
-/* What the server counted for one round of everything. */
+/* Counts the commands of the server for one round of all operations. */
 static long commands_of(syncguard_backend *backend)
 {
     static const char name[] = "total_commands_processed:";
@@ -137,7 +137,7 @@ static void redis_reconnects_are_counted(void **state)
     server_remove(&s);
 }
 
-/* A server that hangs for a while leaves a line, also if the lock survives. */
+/* A server that hangs for a while is logged, even if the lock survives. */
 static void a_hang_is_logged(void **state)
 {
     (void)state;

@@ -52,7 +52,7 @@ static int64_t plant_dying(int64_t in_ms)
     return expires;
 }
 
-/* Each says whether the lock counted as live. */
+/* Each function says whether the lock counted as live. */
 static bool by_is_locked(void)
 {
     bool locked = false;
@@ -96,7 +96,7 @@ static bool by_acquire(void)
     return syncguard_acquire(store, "k", 30000, NULL, &grant, &err) == SYNCGUARD_LOCKED;
 }
 
-/* The last millisecond of its life and the first after it: the answer changes just there. */
+/* The last millisecond of its life and the first after it: the result changes exactly there. */
 static void locks_die_at_the_servers_millisecond(void **state)
 {
     bool (*const looks[])(void) = {by_is_locked, by_lookup, by_list,

@@ -1,6 +1,6 @@
 /*
- * TLS: who the server is gets checked, by authority and by name, unless that is
- * turned off; servers that want a certificate get one.
+ * TLS: the server is verified, by authority and by name, unless that is turned off; servers that
+ * require a certificate of the client get one.
  */
 #include "support.h"
 
@@ -126,7 +126,7 @@ static const char *url_via(const proxy *p)
 }
 
 /* Connecting takes two round trips of 40 ms, an operation one: with 70 ms the first calls fail, but
- * what they began is finished. */
+ * the connection that they began is finished. */
 static void short_deadlines_connect_in_the_end(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void *redis_tls_flood(void *argument)
     }
 }
 
-/* A handshake without end outlasts no deadline, and close does not wait for it. */
+/* A handshake without end does not outlast the deadline, and close does not wait for it. */
 static void flood_of_messages_ends_at_the_deadline(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void *keep_connecting(void *argument)
     return NULL;
 }
 
-/* exit() while threads are in the middle of handshakes, and others of sessions. */
+/* exit() while some threads are in the middle of handshakes, and others of sessions. */
 static void exit_is_safe_at_any_moment(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * More than one server: the backend follows a failover of Sentinel, and counts
- * replicas. Clusters: see test_cluster.c.
+ * More than one server: the backend follows a failover of Sentinel, and counts replicas. Clusters:
+ * see test_cluster.c.
  *
  * Order of the servers in the environment: see tests/servers.
  */
@@ -117,7 +117,8 @@ static void unknown_primary_is_unavailable(void **state)
     syncguard_close(wrong);
 }
 
-/* The only sentinel that the handle was given dies: it has told of the others. */
+/* The only sentinel that the handle was given dies, but the handle has learnt of the others from
+ * it. */
 static void sentinels_tell_of_each_other(void **state)
 {
     (void)state;
@@ -172,8 +173,8 @@ static void lost_reply_does_not_pass_for_replicated(void **state)
     proxy_start(&p, test_port(0));
     syncguard_backend *via = open_port(p.port, "wait_replicas=1");
     assert_status(syncguard_acquire(via, "warm", 30000, NULL, &grant, &err), SYNCGUARD_OK);
-    /* 7.0 lets WAIT cover what any connection wrote, later ones do not: see that this one writes.
-     */
+    /* In 7.0 WAIT covers what any connection wrote, in later versions it does not: check that this
+     * connection writes. */
     long before = raw_calls("pexpire");
     atomic_store(&p.lose, 1);
     assert_status(syncguard_acquire(via, "found", 30000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -198,7 +199,7 @@ static void *redis_topology_trigger_soon(void *argument)
     return NULL;
 }
 
-/* The server goes on waiting on that connection: the next acquire must not stand behind it. */
+/* The server goes on waiting on that connection: the next acquire must not wait behind that. */
 static void given_up_wait_is_in_nobodys_way(void **state)
 {
     (void)state;
@@ -222,7 +223,7 @@ static void given_up_wait_is_in_nobodys_way(void **state)
     syncguard_abort_free(aborted.abort_object);
 }
 
-/* A lease that only the primary knows of would be another client's to take after a failover. */
+/* After a failover, another client could take a lock whose lease only the old primary knew. */
 static void extend_waits_for_replicas(void **state)
 {
     (void)state;
@@ -292,8 +293,8 @@ static void *write_and_wait(void *argument)
     return NULL;
 }
 
-/* Written, and the connection killed while it waits for the replica: the write that is found or
- * made again over another connection counts only when the replica has it. */
+/* The write is done, and its connection is killed while it waits for the replica: the write that is
+ * found or repeated over another connection counts only when the replica has it. */
 static void killed_wait_is_waited_for_again(void **state)
 {
     (void)state;

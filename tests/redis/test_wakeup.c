@@ -1,8 +1,8 @@
 /*
- * Waiters are woken by the server: by a release of any client, once per release
- * for a whole process, and again after the reporting connection was lost; where
- * the server does not allow it they poll, and the log says so once. Waiters that
- * rely on this and no longer poll: see test_resting.c.
+ * Waiters are woken by the server: by a release of any client, once per release for a whole
+ * process, and again after the reporting connection was lost. Where the server does not allow it
+ * they poll, and the log says so once. Waiters that rely on this and no longer poll: see
+ * test_resting.c.
  */
 #include "waiters.h"
 
@@ -13,7 +13,7 @@
 /* A waiter that the server wakes has the lock by then, on a busy machine too. */
 #define WOKEN_MS 2500
 
-/* Polls so rarely that a wake-up cannot be taken for it. */
+/* Starts a waiter that polls so rarely that a poll cannot be taken for a wake-up. */
 static void redis_wakeup_waiter_start(waiter *self, syncguard_backend *backend, const char *key)
 {
     start_polling(self, backend, key, 5000);
@@ -95,7 +95,7 @@ static void flushing_the_store_wakes(void **state)
     assert_true(end_waiter(&w, start) < WOKEN_MS);
 }
 
-/* context counts. */
+/* context: the number of warnings. */
 static void redis_wakeup_warning_count(void *context, syncguard_log_level level,
                                        const char *message)
 {
@@ -196,7 +196,7 @@ static void await_reporting(const char *user)
             return;
         pause_ms(20);
     }
-    fail_msg("nobody reads notifications");
+    fail_msg("no client reads notifications");
 }
 
 /* A password that is not accepted for a while, as when it is being changed. */
@@ -216,7 +216,7 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     raw_do("ACL SETUSER changing >pw-marker-wakeup");
     await_reporting("changing");
 
-    /* Several connections hear of one refusal. */
+    /* Several connections are told of one refusal. */
     char text[] = "ERR The client ID you want redirect to does not exist";
     redisReply refused;
     memset(&refused, 0, sizeof refused);
@@ -264,7 +264,7 @@ static size_t count_common(const sockets *a, const sockets *b)
     return common;
 }
 
-/* None of the parent's connections stays open in a child, that of the reports included. */
+/* None of the parent's connections stays open in a child, not even that of the notifications. */
 static void child_closes_what_it_inherited(void **state)
 {
     (void)state;

@@ -19,7 +19,7 @@ void *wait_for_lock(void *argument);
 /* Starts a waiter, and returns when it waits and the reporting of its handle has had time to start.
  */
 void start_polling(waiter *self, syncguard_backend *backend, const char *key, int64_t delay_ms);
-/* Waits until it has had the lock: how many ms after since it got it. */
+/* Waits until the waiter has had the lock, and returns how many ms after `since` it got it. */
 int64_t end_waiter(waiter *self, int64_t since);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Construction and end of the backend, its table of operations, and the module that syncguard_open
- * finds. Opening makes no connection: the first operation does, so that a handle can be opened
- * while the server is away.
+ * Opens and closes the backend; its table of operations; and the module that syncguard_open finds.
+ * Opening a handle makes no connection, the first operation does: so a handle can be opened while
+ * the server is down.
  */
 #include "backend.h"
 
@@ -23,7 +23,7 @@ static syncguard_status redis_transport_init_link(sg_redis_backend *backend, sg_
     return status;
 }
 
-/* What threads and connections need; made anew in a forked child. */
+/* Creates what threads and connections need; called again in a forked child. */
 static syncguard_status redis_transport_init(sg_redis_backend *backend, syncguard_error *err)
 {
     const sg_redis_config *config = &backend->config;
@@ -74,7 +74,7 @@ static void redis_transport_fini(sg_redis_backend *backend, bool forked)
     backend->dialer.resolver = NULL;
 }
 
-/* ---- the table ---- */
+/* ---- operation table ---- */
 
 static sg_redis_backend *redis_backend_of(syncguard_backend *base)
 {
@@ -88,8 +88,9 @@ static syncguard_status redis_backend_check_key(const syncguard_backend *base, c
     return sg_redis_name_check(&((const sg_redis_backend *)(const void *)base)->config, key, err);
 }
 
-/* The server forgets a name with its first notification; one that comes too late wakes nobody. The
- * slot tells the core that releases are reported. */
+/* The server forgets a name with its first notification, and a notification that comes too late
+ * wakes nobody, so there is nothing to do. That the operation exists tells the core that releases
+ * are reported. */
 static void redis_backend_unwatch(syncguard_backend *base, const char *key, size_t key_length)
 {
     (void)base;
@@ -135,7 +136,7 @@ static void redis_backend_destroy(syncguard_backend *base)
     .connection_ended = redis_backend_connection_ended
 
 static const syncguard_backend_ops ops = {OPERATIONS, .do_many = sg_redis_do_many};
-/* With wait_replicas: an acquire waits on a connection of its own. */
+/* With wait_replicas an acquire waits on a connection of its own, so there is no do_many. */
 static const syncguard_backend_ops confirming_ops = {OPERATIONS};
 
 /* ---- opening ---- */
@@ -148,7 +149,7 @@ static const syncguard_capabilities capabilities = {
     .works_in_child = true,
 };
 
-/* On failure the caller frees what was made. */
+/* On failure the caller frees what has been created. */
 static syncguard_status redis_backend_init(sg_redis_backend *backend,
                                            const syncguard_redis_options *redis_options,
                                            const syncguard_options *common, syncguard_error *err)
@@ -181,7 +182,7 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
     SYNCGUARD_NO_CANCEL;
     syncguard_error_clear(err);
     if (out == NULL)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: out is NULL");
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
     syncguard_options common;
     syncguard_status status = syncguard_options_read(options, &common, err);

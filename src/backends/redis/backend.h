@@ -3,7 +3,7 @@
  *
  *   mutate.c, renew.c, read.c, diagnose.c, rights.c   operations
  *   notify.c                  waiters are told of releases
- *   cluster.c                 operations name by name, while a slot moves
+ *   cluster.c                 operations, one name at a time, while the hash slot moves
  *   request.c, scripts.c      one request: sending again, redirections, NOSCRIPT
  *   confirm.c                 waiting for replicas, with wait_replicas
  *   link.c, pipeline.c, caller.c   a connection that many threads share
@@ -12,8 +12,8 @@
  *   connection.c, tls.c, resolve.c, text.c   one socket, and the protocol
  *   record.c, names.c, errors.c, options.c
  *
- * Each uses only what is below it. Order of locks: the mutex of a link, then that of the tracker or
- * the topology. None of them is held during a wait or a call into the core.
+ * Each file uses only those below it. Order of locks: the mutex of a link, then that of the tracker
+ * or the topology. None of them is held during a wait or a call into the core.
  */
 #ifndef SYNCGUARD_REDIS_BACKEND_H
 #define SYNCGUARD_REDIS_BACKEND_H
@@ -31,7 +31,7 @@ typedef struct sg_redis_backend {
     sg_redis_topology topology;
     sg_redis_link *links; /* shared ones; with wait_replicas, those for WAIT; one for extends */
     size_t link_count;
-    sg_redis_link ask; /* Cluster: to the node that our slot moves to */
+    sg_redis_link ask; /* Cluster: to the node that our hash slot moves to */
     syncguard_gate wait_gate;
     pthread_mutex_t wait_mutex;
     uint64_t wait_busy; /* one bit per link for WAIT */

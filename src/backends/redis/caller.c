@@ -3,7 +3,7 @@
  *
  * A thread with an abort object sleeps in a parker, because it watches a descriptor too. The others
  * sleep on a futex: the first 32 of a pool on its word with one bit each, so that one system call
- * wakes all whose replies came in one read; any further ones on a word of their own.
+ * wakes all threads whose replies came in one read; any further ones on a word of their own.
  */
 #include "caller.h"
 

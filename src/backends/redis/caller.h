@@ -1,8 +1,9 @@
 /*
- * A caller is one thread's place at a link: its round trip waits for a connection, is in flight, or
- * is done; and the thread sleeps here. Callers are pooled and live as long as their link, so waking
- * one that has been used again by another thread is harmless: every thread checks before it acts.
- * All functions are called with the pool's mutex held, unless they say otherwise.
+ * A caller represents one thread that uses a link. Its round trip waits for a connection, is in
+ * flight, or is done, and the thread sleeps in its caller. Callers are pooled and live as long as
+ * their link. Waking a caller that another thread has taken since is harmless, because every thread
+ * checks before it acts. All functions are called with the pool's mutex held, unless they say
+ * otherwise.
  */
 #ifndef SYNCGUARD_REDIS_CALLER_H
 #define SYNCGUARD_REDIS_CALLER_H
@@ -14,7 +15,7 @@
 #include "syncguard/sys/wait.h"
 #include "text.h"
 
-/* What one thread sends and gets. The text must stay until the round trip is over. */
+/* What one thread sends and receives. The text must stay valid until the round trip is over. */
 typedef struct sg_redis_round_trip {
     const sg_redis_text *text;
     redisReply **replies;
@@ -24,7 +25,7 @@ typedef struct sg_redis_round_trip {
     uint64_t only; /* fails unless the link still has the connection of this serial; 0: any */
     /* out */
     bool armed;          /* watch: changes of what it read will be reported */
-    bool sent;           /* the server may have got it */
+    bool sent;           /* the server may have received it */
     int64_t sent_ns;     /* just before the first byte left */
     uint64_t generation; /* of the topology, of the connection */
     uint64_t serial;     /* of the connection */
@@ -39,14 +40,14 @@ typedef struct sg_redis_caller {
     int64_t sent_ns;
     int64_t deadline_ns;
     bool queued;      /* nothing was sent */
-    bool tracking;    /* its reply is the tracker's */
-    uint64_t epoch;   /* of the tracker, then */
-    bool done;        /* then the result: */
-    bool uncollected; /* the thread was woken, and has yet to come for it */
+    bool tracking;    /* its reply belongs to the tracker */
+    uint64_t epoch;   /* with tracking: the epoch of the tracker */
+    bool done;        /* status and error are set */
+    bool uncollected; /* the thread was woken, but has not collected its result yet */
     syncguard_status status;
     syncguard_error error;
     /* Sleeping. */
-    uint32_t bit;   /* its share of the pool's word; 0: sleeps on its own word */
+    uint32_t bit;   /* its futex bit on the pool's word; 0: sleeps on a word of its own */
     bool sleeping;  /* the thread sleeps or is about to */
     bool by_parker; /* it sleeps in the parker, not on a futex */
     atomic_int word;
@@ -64,7 +65,7 @@ typedef struct sg_redis_callers {
 /* Replies handed out under one hold of the mutex. */
 #define SG_REDIS_MAX_DELIVERED 64
 
-/* Whom to wake when the mutex is free again. */
+/* The threads to wake when the mutex is free again. */
 typedef struct sg_redis_wakes {
     uint32_t bits;
     size_t count;
@@ -76,19 +77,20 @@ typedef struct sg_redis_wakes {
 
 void sg_redis_wakes_init(sg_redis_wakes *wakes);
 
-/* An unused caller. by_parker: its thread has an abort object to watch. */
+/* Takes an unused caller. by_parker: its thread has an abort object to watch. */
 syncguard_status sg_redis_caller_take(sg_redis_callers *pool, bool by_parker, sg_redis_caller **out,
                                       syncguard_error *err);
 void sg_redis_caller_give(sg_redis_callers *pool, sg_redis_caller *caller);
-/* Frees a list of them; no mutex needed. */
+/* Frees a list of callers; needs no mutex. */
 void sg_redis_callers_free(sg_redis_caller *caller);
 
-/* Lets go of the mutex, waits to be woken, takes it again. */
+/* Releases the mutex, waits to be woken, and takes the mutex again. */
 syncguard_status sg_redis_caller_sleep(sg_redis_callers *pool, sg_redis_caller *caller,
                                        const syncguard_limits *limits, syncguard_error *err);
-/* Notes whom to wake; a thread that is awake needs nothing: it checks before it sleeps. */
+/* Notes that the caller's thread must be woken. A thread that is awake is left alone: it checks
+ * before it sleeps. */
 void sg_redis_wake_later(sg_redis_callers *pool, sg_redis_wakes *wakes, sg_redis_caller *caller);
-/* Wakes them; best without the mutex. */
+/* Wakes the noted threads; best called without the mutex. */
 void sg_redis_wake_all(sg_redis_callers *pool, sg_redis_wakes *wakes);
 
 #endif

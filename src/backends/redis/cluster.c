@@ -1,20 +1,20 @@
 /*
- * Operations while the slot moves from one node of a Cluster to another.
+ * Operations while the hash slot moves from one node of a Cluster to another.
  *
- * A script needs all names of a lock on one node. While the slot moves they may be on both, and
- * the new node answers for a name that has not arrived as if it did not exist. So every name is
- * handled by a request of its own: the old node has it, or says so with ASK, and since it creates
- * no names any more, what the new node says after that is true. Here is why the order of
- * the requests makes the whole as good as the script:
+ * A script needs all names of a lock on one node. While the hash slot moves they may be on both,
+ * and the new node answers for a name that has not arrived as if it did not exist. So every name is
+ * handled by a request of its own: the old node has the name or replies with ASK, and since it
+ * creates no names any more, the reply of the new node after ASK is correct. The order of the
+ * requests makes the whole operation as safe as the script:
  *
- *   find      Which lock an index names never changes.
- *   release   The lock goes first, if it is ours; an index without a lock means nothing.
- *   extend    The index goes first: if the rest fails it lives too long, which means nothing.
- *   undo      The tombstone goes first: a late acquire cannot make its grant behind our back.
- *   acquire   The lock is taken for a short time with fence 0, which is no grant. While it is ours
- *             the index is made and the counter is moved, and only if it is still ours then the
- *             fence is written into it: so grants and fences are in the same order. What is left of
- *             a failure is undone like any unknown outcome, or expires.
+ *   find      The lock that an index names never changes.
+ *   release   The lock is deleted first, if it is ours; an index without a lock has no meaning.
+ *   extend    The index is extended first: if the rest fails, it only lives too long.
+ *   undo      The tombstone is written first, so that a late acquire cannot be granted.
+ *   acquire   The lock is taken for a short time with fence 0, which is no grant. While it is ours,
+ *             the index is created and the counter incremented. Only if it is still ours after
+ *             that, the fence is written into it: so grants and fences are in the same order. What
+ *             a failure leaves behind is undone like any unknown outcome, or expires.
  */
 #include "cluster.h"
 
@@ -25,7 +25,7 @@
 #include "record.h"
 
 #define NO_FENCE "000000000000000"
-/* The least time that a lock is taken for before it is granted. */
+/* The shortest time for which a lock is taken before it is granted. */
 #define TAKE_MS 1000
 
 static void cluster_add_arg(sg_redis_request *request, const char *word)
@@ -39,7 +39,7 @@ static syncguard_status cluster_write_status(const sg_redis_request *request, sy
     return request->confirm && !request->confirmed ? sg_redis_fail_replicas(err) : SYNCGUARD_OK;
 }
 
-/* The time that an operation has left. */
+/* Without a deadline: the default timeout. */
 static int64_t cluster_limits_left_ms(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
@@ -47,14 +47,14 @@ static int64_t cluster_limits_left_ms(const syncguard_limits *limits)
                                          : left / SYNCGUARD_NS_PER_MS;
 }
 
-/* How long an index lives: its lock, which is written later in the operation, must not outlive it,
+/* The lifetime of an index. Its lock, which is written later in the operation, must not outlive it,
  * or a live lock would count as absent. */
 static int64_t cluster_index_life_ms(const sg_redis_request *request, int64_t ttl_ms)
 {
     return ttl_ms + request->backend->tolerance_ms + cluster_limits_left_ms(request->limits);
 }
 
-/* The lock that an index names. */
+/* Reads which lock an index names. ABSENT: there is no index. */
 static syncguard_status cluster_index_read(sg_redis_request *request, const sg_redis_name *index,
                                            sg_redis_name *lock, syncguard_error *err)
 {
@@ -68,7 +68,7 @@ static syncguard_status cluster_index_read(sg_redis_request *request, const sg_r
     const redisReply *reply = request->reply;
     if (reply->type != REDIS_REPLY_STRING)
         return SYNCGUARD_ABSENT;
-    /* A name with our prefix is in our slot; another must not lead us to another node. */
+    /* A name with our prefix is in our hash slot; any other name must not lead to another node. */
     if ((size_t)reply->len >= sizeof lock->text || (size_t)reply->len <= config->prefix_length ||
         memcmp(reply->str, config->prefix, config->prefix_length) != 0 ||
         reply->str[config->prefix_length] != ':')
@@ -96,7 +96,8 @@ static syncguard_status cluster_lock_release(sg_redis_request *request, const sg
     const sg_redis_backend *backend = request->backend;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_RELEASE, lock);
     sg_redis_request_arg_int(request, backend->tolerance_ms);
-    /* As the script that it replaces: the name, unless that does not show the key. */
+    /* Like the script that this replaces: the reply is the name, unless the name does not contain
+     * the key. */
     sg_redis_request_arg(request, "1", backend->config.names_hashed ? 1 : 0);
     sg_redis_request_arg(request, lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_request_arg_int(request, 1);
@@ -112,7 +113,7 @@ syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_re
         return status;
     status = cluster_lock_release(request, &lock, lock_id, err);
     if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_STRING) {
-        sg_redis_request last; /* the lock is released whatever becomes of this */
+        sg_redis_request last; /* the lock is released even if this fails */
         sg_redis_request_init(&last, request->backend, request->limits, SG_REDIS_SCRIPTS);
         sg_redis_request_use_command(&last, "DEL", index);
         (void)sg_redis_request_run(&last, NULL);
@@ -121,7 +122,7 @@ syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_re
     return status;
 }
 
-/* Gives the index another life. ABSENT: it is not there. */
+/* Sets the lifetime of the index. ABSENT: there is no index. */
 static syncguard_status cluster_index_extend(sg_redis_request *request, const sg_redis_name *index,
                                              int64_t life_ms, syncguard_error *err)
 {
@@ -161,7 +162,7 @@ syncguard_status sg_redis_cluster_undo(sg_redis_request *request, const sg_redis
     cluster_add_arg(request, "PX");
     sg_redis_request_arg_int(request, life_ms);
     syncguard_status marked = sg_redis_request_run(request, err);
-    /* The lock must go even if there is no room for the tombstone. */
+    /* The lock must be deleted even if there is no room for the tombstone. */
     syncguard_status status =
         cluster_lock_release(request, &names->lock, lock_id, marked == SYNCGUARD_OK ? err : NULL);
     return marked != SYNCGUARD_OK ? marked : status;
@@ -174,14 +175,14 @@ syncguard_status sg_redis_cluster_probe(sg_redis_backend *backend, const syncgua
     sg_redis_request_init(&request, backend, limits, SG_REDIS_SCRIPTS);
     sg_redis_request_use_command(&request, "EXISTS", &backend->tombstone);
     syncguard_status status = sg_redis_request_run(&request, err);
-    *moving = status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_IMPORTING;
+    *moving = status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_IMPORTING;
     sg_redis_request_free(&request);
     return status;
 }
 
 /* ---- acquire ---- */
 
-/* Takes the lock's name (NO_FENCE) or makes the grant of one that was taken at taken_ms. */
+/* Takes the lock's name (NO_FENCE), or grants a lock whose name was taken at taken_ms. */
 static syncguard_status cluster_lock_hold(sg_redis_request *request, const sg_redis_name *lock,
                                           const syncguard_acquire_op *op, int64_t ttl_ms,
                                           const char *fence, int64_t taken_ms, syncguard_error *err)
@@ -208,7 +209,7 @@ static bool cluster_lock_is_taken(const redisReply *reply, int64_t *taken_ms)
     return true;
 }
 
-/* The index of a lock that is ours. Internal (SPENT): the id has been taken back. */
+/* Creates the index of a lock that is ours. Internal (SPENT): the id has been taken back. */
 static syncguard_status cluster_index_create(sg_redis_request *request,
                                              const sg_redis_lock_names *names,
                                              const syncguard_acquire_op *op, syncguard_error *err)
@@ -264,7 +265,8 @@ static syncguard_status cluster_fence_next(sg_redis_request *request, const sg_r
     return cluster_write_status(request, err);
 }
 
-/* For how long the name is taken: the time that this attempt has, but not longer than asked for. */
+/* For how long the name is taken: the time that this attempt has left, but not longer than the
+ * requested TTL. */
 static int64_t cluster_take_ms(const syncguard_acquire_op *op)
 {
     int64_t ms = cluster_limits_left_ms(&op->limits);
@@ -282,7 +284,7 @@ syncguard_status sg_redis_cluster_acquire(sg_redis_request *request,
     syncguard_status status =
         cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);
     if (status != SYNCGUARD_OK || !cluster_lock_is_taken(request->reply, &taken_ms))
-        return status; /* held by another, or by ourselves since an earlier sending */
+        return status; /* held by another, or by us since an earlier sending */
     request->watch = NULL;
     status = cluster_index_create(request, names, op, err);
     char fence[SYNCGUARD_FENCE_SIZE];

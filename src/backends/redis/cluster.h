@@ -1,7 +1,7 @@
 /*
- * Operations while the slot moves from one node of a Cluster to another. Each takes a request that
- * came back with SG_REDIS_SLOT_SPLIT, and leaves the answer in request->reply in the form that the
- * script gives. ABSENT: the lock id is unknown.
+ * Operations while the hash slot moves from one node of a Cluster to another. Each function takes a
+ * request that returned SG_REDIS_HASH_SLOT_SPLIT, and leaves the reply in request->reply in the
+ * form that the script would give. ABSENT: the lock id is unknown.
  */
 #ifndef SYNCGUARD_REDIS_CLUSTER_H
 #define SYNCGUARD_REDIS_CLUSTER_H
@@ -26,8 +26,8 @@ syncguard_status sg_redis_cluster_undo(sg_redis_request *request, const sg_redis
                                        const char *lock_id, int64_t life_ms, syncguard_error *err);
 syncguard_status sg_redis_cluster_find(sg_redis_request *request, const sg_redis_name *index,
                                        syncguard_error *err);
-/* Asks for a name that never exists, and so learns where the slot is, and whether it moves: then
- * backend->ask leads to its new node. */
+/* Asks for a name that never exists, in order to learn where the hash slot is and whether it moves.
+ * While it moves, backend->ask leads to its new node. */
 syncguard_status sg_redis_cluster_probe(sg_redis_backend *backend, const syncguard_limits *limits,
                                         bool *moving, syncguard_error *err);
 

@@ -1,13 +1,13 @@
 /*
- * WAIT follows a script that has written something, in a round trip of its own: an answer that
- * changed nothing must not wait for replicas. It asks about what its connection has written, and a
- * connection that wrote nothing is told "all"; hence the serial.
+ * WAIT follows a script that has written something, in a round trip of its own: a request that
+ * changed nothing must not wait for replicas. WAIT covers what its own connection has written, and
+ * on a connection that wrote nothing it reports all replicas; hence the serial.
  *
  * While WAIT blocks, the server executes nothing else from its connection. An acquire has the
- * connection to itself, but extends share one, so they wait in slices, and those of others are
- * executed in between. The slices grow, because servers before 7.2 let each WAIT ask for
- * everything that was written, by any client, until the WAIT before it: with equal slices, a
- * replica that always confirms later than two slices would never confirm in time.
+ * connection to itself. Extends share one, so they wait in slices, between which the server
+ * executes the extends of other callers. The slices grow, because servers before 7.2 let each WAIT
+ * ask for everything that was written, by any client, until the WAIT before it: with equal slices,
+ * a replica that always confirms later than two slices would never confirm in time.
  */
 #include "confirm.h"
 
@@ -19,7 +19,7 @@ sg_redis_link *sg_redis_extend_link(const sg_redis_backend *backend)
     return &backend->links[backend->link_count - 1];
 }
 
-/* Three quarters of the time that is left: the rest is for the answer, and for an undo. */
+/* Three quarters of the time that is left: the rest is for the reply, and for an undo. */
 static int64_t redis_confirm_deadline_ns(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
@@ -28,7 +28,7 @@ static int64_t redis_confirm_deadline_ns(const syncguard_limits *limits)
     return syncguard_clock_ns() + left / 4 * 3;
 }
 
-/* One WAIT. *refused: there is no point in another one. */
+/* Sends one WAIT. *refused: another one is pointless. */
 static syncguard_status redis_confirm_wait_once(const sg_redis_backend *backend,
                                                 sg_redis_link *link, uint64_t serial,
                                                 int64_t wait_ms, const syncguard_limits *limits,

@@ -1,10 +1,9 @@
 /*
- * One socket to one server: connecting with limits, the handshake, bytes in and
- * out. Everything is non-blocking; whoever waits, waits in sys/wait.h.
+ * One socket to one server: connecting with limits, the handshake, bytes in and out. Everything is
+ * non-blocking; every wait goes through sys/wait.h.
  *
- * A connection may be read by one thread while another sends. OpenSSL does not
- * allow that for one session, so its calls, which never block here, take
- * ssl_mutex.
+ * A connection may be read by one thread while another sends. OpenSSL does not allow that for one
+ * session, so its calls, which never block here, take ssl_mutex.
  */
 #include "connection.h"
 
@@ -23,8 +22,8 @@
 #include "syncguard/sys/alloc.h"
 #include "syncguard/sys/backoff.h"
 
-/* Largest number of array elements in one reply; a page of a list is the longest that we ask for.
- */
+/* Largest number of array elements in one reply; the longest that we ask for is a page of a
+ * list. */
 #define MAX_ELEMENTS (1u << 16)
 /* Largest unfinished reply that is accepted. */
 #define MAX_REPLY (8u << 20)
@@ -61,7 +60,6 @@ static void redis_socket_set_options(int fd)
 #endif
 }
 
-/* A connected socket, or -1 with *err filled in. */
 static syncguard_status redis_socket_connect(const struct sockaddr *address, socklen_t length,
                                              int family, const syncguard_limits *limits, int *out,
                                              syncguard_error *err)
@@ -78,26 +76,26 @@ static syncguard_status redis_socket_connect(const struct sockaddr *address, soc
         if (errno == EAGAIN) { /* unix socket: the queue of the server is full */
             status = sg_redis_pause(round, limits, err);
             if (status != SYNCGUARD_OK)
-                goto out;
+                goto done;
             continue;
         }
         if (errno != EINPROGRESS && errno != EINTR && errno != EALREADY) {
             status = sg_redis_fail_errno(err, errno, "connect");
-            goto out;
+            goto done;
         }
         struct pollfd fds = {fd, POLLOUT, 0};
         status = syncguard_wait_fds(&fds, 1, limits, err);
         if (status != SYNCGUARD_OK)
-            goto out;
+            goto done;
         int error = 0;
         socklen_t size = sizeof error;
         if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
             error = errno;
         if (error != 0)
             status = sg_redis_fail_errno(err, error, "connect");
-        goto out;
+        goto done;
     }
-out:
+done:
     if (status == SYNCGUARD_OK)
         *out = fd;
     else
@@ -150,7 +148,8 @@ static syncguard_status redis_socket_connect_host(const sg_redis_dialer *dialer,
 
 /* ---- bytes ---- */
 
-/* Of a call of OpenSSL that moved nothing: what recv and send would return, with their errno. */
+/* For a call of OpenSSL that transferred nothing: what recv or send would return, with their
+ * errno. */
 static ssize_t redis_connection_tls_result(int why)
 {
     if (why == SSL_ERROR_ZERO_RETURN)
@@ -190,14 +189,15 @@ int sg_redis_connection_fill(sg_redis_connection *conn)
                     : redis_connection_tls_transfer(conn, NULL, buffer, sizeof buffer);
     if (n < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-    /* Not reader->len: hiredis gives up what it has read of an array. */
+    /* Not reader->len: hiredis drops what it has read of an array. */
     if (n == 0 || conn->unfinished > MAX_REPLY)
         return -1;
     conn->unfinished += (size_t)n;
     return redisReaderFeed(conn->reader, buffer, (size_t)n) == REDIS_OK ? 1 : -1;
 }
 
-/* hiredis makes room for as many elements as the header of an array announces, before any came. */
+/* hiredis allocates as many elements as the header of an array announces, before any has
+ * arrived. */
 static void *redis_reader_create_array(const redisReadTask *task, sg_redis_elements elements)
 {
     sg_redis_connection *conn = task->privdata;
@@ -236,7 +236,7 @@ static syncguard_status redis_connection_wait_fill(sg_redis_connection *conn,
                                                    const syncguard_limits *limits,
                                                    syncguard_error *err)
 {
-    /* Even if bytes never cease to come. */
+    /* Checked first, because bytes may arrive without end. */
     syncguard_status status = syncguard_limits_check(limits, err);
     while (status == SYNCGUARD_OK) {
         int filled = sg_redis_connection_fill(conn);
@@ -279,10 +279,10 @@ syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_re
         return syncguard_fail_memory(err);
     syncguard_status status = redis_connection_send_all(conn, request, limits, err);
     size_t got = 0;
-    /* Even if the server hung up while we sent, it may have said why. */
+    /* Even if the server closed the connection while we sent, it may have said why. */
     while (got < count && (status == SYNCGUARD_OK || status == SYNCGUARD_E_SERVICE_UNAVAILABLE)) {
         if (!sg_redis_connection_reply(conn, &replies[got]))
-            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: malformed reply");
+            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "malformed reply");
         if (replies[got] != NULL) {
             got++;
             continue;
@@ -320,8 +320,8 @@ static size_t redis_handshake_encode(const sg_redis_config *config, const char *
 
 /*
  * AUTH and SELECT must succeed; CLIENT SETNAME and PING may be forbidden. A server at its
- * connection limit answers the first command with an error that has no word of its own, and hangs
- * up: that, not its text, tells it apart.
+ * connection limit answers the first command with an error that has no code word of its own, and
+ * closes the connection: it is recognized by that, not by its text.
  */
 static syncguard_status redis_handshake_check(syncguard_status status, redisReply *const *replies,
                                               size_t count, bool auth, syncguard_error *err)
@@ -331,7 +331,7 @@ static syncguard_status redis_handshake_check(syncguard_status status, redisRepl
     if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && word[0] != '\0' && replies[1] == NULL) {
         if (strcmp(word, "ERR") == 0)
             return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, word,
-                                  "redis: the server accepts no more connections");
+                                  "the server accepts no more connections");
         return sg_redis_fail_reply(err, replies[0]);
     }
     if (status != SYNCGUARD_OK)
@@ -343,11 +343,12 @@ static syncguard_status redis_handshake_check(syncguard_status status, redisRepl
         if (status != SYNCGUARD_E_INTERNAL)
             return status;
         return i == 0 && auth ? syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "ERR",
-                                               "redis: the server did not accept AUTH")
+                                               "the server did not accept AUTH")
                               : syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "ERR",
-                                               "redis: the server has no such database");
+                                               "the server has no such database");
     }
-    /* Before authentication servers cut long commands short with a plain ERR: tell it here. */
+    /* Before authentication, servers refuse long commands with a plain ERR, so a missing password
+     * is reported here. */
     if (sg_redis_reply_is(replies[count - 1], "NOAUTH"))
         return sg_redis_fail_reply(err, replies[count - 1]);
     return SYNCGUARD_OK;
@@ -407,21 +408,21 @@ syncguard_status sg_redis_connection_open(const sg_redis_dialer *dialer,
         address->port == 0 ? redis_socket_connect_unix(address->host, limits, &conn->fd, err)
                            : redis_socket_connect_host(dialer, address, limits, &conn->fd, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     conn->identity = syncguard_fd_identify(conn->fd);
     if (dialer->tls != NULL && address->port != 0) {
         status = sg_redis_tls_session(dialer->tls, conn->fd, address->host, &conn->ssl, err);
         if (status == SYNCGUARD_OK)
             status = sg_redis_tls_handshake(conn->ssl, conn->fd, limits, err);
         if (status != SYNCGUARD_OK)
-            goto out;
+            goto done;
     }
     status = redis_handshake_run(dialer->config, conn, role, limits, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     *out = conn;
     conn = NULL;
-out:
+done:
     sg_redis_connection_close(conn);
     return status;
 }

@@ -1,6 +1,6 @@
 /*
- * What would break the promises on this server, from INFO, CONFIG GET and TIME, each of which may
- * be forbidden; rights.c has what the user may do.
+ * Finds settings of this server that would break the guarantees, with INFO, CONFIG GET and TIME,
+ * each of which may be forbidden. rights.c checks what the user may do.
  */
 #include "diagnose.h"
 
@@ -70,8 +70,8 @@ static void redis_diagnose_eviction(const syncguard_findings *to, const char *in
                          "set maxmemory-policy noeviction, or use a separate server for locks");
 }
 
-/* At its limit a server that drops no keys refuses to write new ones. Buffers for replicas and for
- * the append-only file do not count. */
+/* At its memory limit a server that evicts no keys refuses to write new ones. Buffers for replicas
+ * and for the append-only file do not count towards the limit. */
 static void redis_diagnose_memory(const syncguard_findings *to, const char *info)
 {
     char policy[64], text[64];
@@ -146,7 +146,7 @@ static void redis_diagnose_disk(const syncguard_findings *to, const char *info)
         syncguard_report_fine(to, "disk", "the last write to the disk succeeded");
 }
 
-/* Replicas that can answer to WAIT: others are still being sent the data. */
+/* Counts the replicas that can confirm a WAIT; the others are still receiving the data. */
 static int redis_info_online_replicas(const char *info)
 {
     int count = 0;
@@ -182,10 +182,10 @@ static void redis_diagnose_replication(const syncguard_findings *to, const sg_re
 
 /* ---- clocks ---- */
 
-/* A replica that does not answer may use that much time. */
+/* Longest time for a replica that does not answer. */
 #define REPLICA_NS (2000 * SYNCGUARD_NS_PER_MS)
 
-/* A server's clock less our monotonic clock. */
+/* A server's clock minus our monotonic clock. */
 typedef struct clock_offset {
     int64_t us;
     int64_t error_us;
@@ -223,7 +223,7 @@ static bool redis_diagnose_clock(sg_redis_backend *backend, const syncguard_find
     return known;
 }
 
-/* Whoever uses a server of this machine does not expect its password on the network. */
+/* A user whose server is on this machine does not expect the password on the network. */
 static bool redis_replica_exposes_password(const sg_redis_config *config, const char *host)
 {
     bool local = syncguard_host_is_local(config->seeds[0].host);
@@ -279,8 +279,8 @@ static bool redis_info_read_replica(const char *line, char host[256], int *port)
     return *port != 0;
 }
 
-/* The replicas that the primary names, which a failover may promote. Those that do not answer leave
- * time for the other findings. */
+/* Checks the replicas that the primary names, because a failover may promote one of them. Replicas
+ * that do not answer must leave time for the other findings. */
 static void redis_diagnose_replica_clocks(const sg_redis_backend *backend,
                                           const syncguard_findings *to, const char *info,
                                           const syncguard_limits *limits,
@@ -319,7 +319,7 @@ static void redis_diagnose_tls(const syncguard_findings *to, const sg_redis_conf
                                      : "give the server a tls-port, and use rediss:// or tls=1");
 }
 
-/* Walks over the whole key space, which may be forbidden, or take longer than there is time. */
+/* Scans the whole key space, which may be forbidden, or take longer than the time that is left. */
 static void redis_diagnose_records(sg_redis_backend *backend, const syncguard_findings *to,
                                    const syncguard_limits *limits)
 {

@@ -1,7 +1,8 @@
 /*
- * What the server's replies and the scripts' answers mean. An error reply is told apart by the
- * code word that starts it: the rest of its text may quote keys. One text is looked for, because
- * servers before 7.2 have no code word for a permission that is missing inside a script.
+ * What the server's replies and the answers of scripts mean. Error replies are distinguished by the
+ * code word that they start with, because the rest of the text may quote keys. One text is searched
+ * for, because servers before 7.2 have no code word for a permission that is missing inside a
+ * script.
  */
 #include "errors.h"
 
@@ -17,7 +18,7 @@ void sg_redis_reply_word(const redisReply *reply, char out[SG_REDIS_WORD_SIZE])
         return;
     const char *from = reply->str;
     size_t length = (size_t)reply->len;
-    /* Servers before 7 put a second dash before errors that a script hands on. */
+    /* Servers before 7 put a second dash before errors that a script passes on. */
     while (length > 0 && *from == '-') {
         from++;
         length--;
@@ -76,12 +77,11 @@ syncguard_status sg_redis_fail_reply(syncguard_error *err, const redisReply *rep
     sg_redis_reply_word(reply, word);
     for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
         if (strcmp(word, meanings[i].word) == 0)
-            return syncguard_fail(err, meanings[i].status, word, "redis: %s", meanings[i].text);
+            return syncguard_fail(err, meanings[i].status, word, "%s", meanings[i].text);
     }
     if (word[0] != '\0')
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, word,
-                              "redis: the server refused the command");
-    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: unexpected reply");
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, word, "the server refused the command");
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "unexpected reply");
 }
 
 syncguard_status sg_redis_fail_answer(int64_t answer, syncguard_error *err)
@@ -91,33 +91,32 @@ syncguard_status sg_redis_fail_answer(int64_t answer, syncguard_error *err)
         return sg_redis_fail_record(err);
     case SG_REDIS_BAD_COUNTER:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
-                              "redis: the fence counter is not readable; it was left as it is");
+                              "the fence counter is not readable; it was left as it is");
     case SG_REDIS_COUNTER_ENDS:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
-                              "redis: the fence counter has reached its end");
+                              "the fence counter has reached its end");
     case SG_REDIS_ID_SPENT:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "SPENT",
-                              "redis: this lock id has been taken back");
+                              "this lock id has been taken back");
     case SG_REDIS_ELSEWHERE:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "INDEX",
-                              "redis: the index names something that cannot be read");
+                              "the index names something that cannot be read");
     default:
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: unexpected answer");
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "unexpected answer");
     }
 }
 
 syncguard_status sg_redis_fail_record(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
-                          "redis: the stored record cannot be read; it was left as it is");
+                          "the stored record cannot be read; it was left as it is");
 }
 
 #define BROKEN "EOF"
 
 syncguard_status sg_redis_fail_connection(syncguard_error *err)
 {
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, BROKEN,
-                          "redis: the connection broke");
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, BROKEN, "the connection broke");
 }
 
 bool sg_redis_is_broken(syncguard_status status, const syncguard_error *err)
@@ -128,13 +127,13 @@ bool sg_redis_is_broken(syncguard_status status, const syncguard_error *err)
 syncguard_status sg_redis_fail_moving(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN",
-                          "redis: the slot of the lock is being moved to another node");
+                          "the slot of the lock is being moved to another node");
 }
 
 syncguard_status sg_redis_fail_replicas(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
-                          "redis: too few replicas have confirmed the write");
+                          "too few replicas have confirmed the write");
 }
 
 syncguard_status sg_redis_fail_errno(syncguard_error *err, int number, const char *what)
@@ -143,21 +142,20 @@ syncguard_status sg_redis_fail_errno(syncguard_error *err, int number, const cha
     case EMFILE:
     case ENFILE:
     case ENOBUFS:
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE", "redis: no descriptor left");
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE", "no descriptor left");
     case ENOMEM:
         return syncguard_fail_memory(err);
     case EACCES:
     case EPERM:
-        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "EACCES", "redis: %s: not permitted",
-                              what);
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "EACCES", "%s: not permitted", what);
     case ECONNREFUSED:
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ECONNREFUSED",
-                              "redis: %s: connection refused", what);
+                              "%s: connection refused", what);
     case ENOENT:
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
-                              "redis: %s: no such socket", what);
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT", "%s: no such socket",
+                              what);
     default:
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "redis: %s: %s", what,
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "%s: %s", what,
                               syncguard_errno_text(number));
     }
 }

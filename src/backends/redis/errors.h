@@ -1,4 +1,4 @@
-/* Error replies and script answers into statuses. Every failure fills err. */
+/* Converts error replies and answers of scripts into statuses. Every failure fills err. */
 #ifndef SYNCGUARD_REDIS_ERRORS_H
 #define SYNCGUARD_REDIS_ERRORS_H
 
@@ -9,7 +9,7 @@
 /* The code word that an error reply starts with ("NOAUTH"), or "" for other replies. */
 #define SG_REDIS_WORD_SIZE 32
 void sg_redis_reply_word(const redisReply *reply, char out[SG_REDIS_WORD_SIZE]);
-/* Whether it is the error of that word. */
+/* Whether the reply is an error with this code word. */
 bool sg_redis_reply_is(const redisReply *reply, const char *word);
 
 /* For an error reply or an unexpected one, by its code word only. */

@@ -1,14 +1,14 @@
 /*
  * The round trips of a link's callers, and its connection.
  *
- * A thread of its own makes the connection and ends when it is done. A caller that connected itself
- * would take its attempt along when its time is over: callers with deadlines shorter than the
- * set-up of a connection would never get one, and would keep those with longer deadlines, who wait
- * behind them, from getting one. So callers only wait in the link's queue, each with its own
- * limits, and the attempt goes on without them.
+ * A thread of its own makes the connection and ends when it is done. If a caller connected itself,
+ * its attempt would end with its deadline: callers with deadlines shorter than the set-up of a
+ * connection would never get one, and would keep the callers behind them, whose deadlines may be
+ * longer, from getting one. So callers only wait in the link's queue, each with its own limits, and
+ * the attempt goes on without them.
  *
- * Locking: everything happens with the mutex of link->callers held; the connecting thread lets go
- * of it while it connects. There is one such thread per link, and it is joined before another one
+ * Locking: everything happens with the mutex of link->callers held; the connecting thread releases
+ * it while it connects. There is one such thread per link, and it is joined before another one
  * starts or the link ends.
  */
 #include <errno.h>
@@ -20,15 +20,16 @@
 #include "syncguard/sys/report.h"
 #include "tls.h"
 
-/* A connection unused for this long is checked before it is trusted with a request. */
+/* A connection that was unused for this long is checked before a request is sent on it. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
-/* A connection that has owed a reply in silence for this long when a caller gives up is given up,
- * too: sooner if nobody else waits for it than if others do, whose deadlines may be later. In both
- * cases it gets twice the time that its set-up took on top: the network may be slow. */
+/* When a caller gives up, its connection is given up, too, if it owes a reply and nothing has
+ * arrived on it for this long. The time is longer if other callers wait for the connection, because
+ * their deadlines may be later. In both cases twice the set-up time of the connection is added,
+ * because the network may be slow. */
 #define SILENT_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define SHARED_SILENT_NS (1500 * SYNCGUARD_NS_PER_MS)
-/* For how long an attempt to connect goes on: as long as somebody waits for it, but within these.
- * What takes longer is begun anew, at another address if there is one. */
+/* An attempt to connect lasts as long as a caller waits for it, but within these limits. An attempt
+ * that takes longer is started again, with another address if there is one. */
 #define SHORTEST_ATTEMPT_NS (2000 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_ATTEMPT_NS (10000 * SYNCGUARD_NS_PER_MS)
 /* After this many broken attempts in a row the waiting callers get the error. One is not enough: a
@@ -73,7 +74,7 @@ static syncguard_status link_attempt_connect(sg_redis_link *link, sg_redis_conne
     return status;
 }
 
-/* What became of it: conn, or NULL and why, for all that wait in the queue. */
+/* Hands the result of the attempt, conn or NULL and a status, to all callers in the queue. */
 static void link_finish_connect(sg_redis_link *link, sg_redis_connection *conn,
                                 syncguard_status status, syncguard_error *error)
 {
@@ -130,7 +131,7 @@ static void *link_connector_run(void *argument)
     return NULL;
 }
 
-/* The thread has nothing left to do but to return. */
+/* The thread is about to return or has been stopped, so joining does not block for long. */
 static void link_connector_join(sg_redis_link *link)
 {
     if (link->joinable)
@@ -138,7 +139,7 @@ static void link_connector_join(sg_redis_link *link)
     link->joinable = false;
 }
 
-/* Makes a connection in the background, unless that is under way. */
+/* Makes a connection in the background, unless one is being made. */
 static syncguard_status link_connector_start(sg_redis_link *link, syncguard_error *err)
 {
     if (link->connecting)
@@ -150,15 +151,15 @@ static syncguard_status link_connector_start(sg_redis_link *link, syncguard_erro
             return status;
     }
     if (syncguard_thread_start(&link->connector, link_connector_run, link) != 0)
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EAGAIN",
-                              "redis: no thread to connect with");
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EAGAIN", "no thread to connect with");
     link->connecting = link->joinable = true;
     return SYNCGUARD_OK;
 }
 
 /* ---- round trips ---- */
 
-/* The server or the program has closed it; then its number may be that of another one by now. */
+/* Whether the server or the program has closed the connection. If the program did, the descriptor's
+ * number may belong to another one by now. */
 static bool link_connection_is_closed(const sg_redis_connection *conn)
 {
     char byte;
@@ -168,7 +169,7 @@ static bool link_connection_is_closed(const sg_redis_connection *conn)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* A connection that was idle, or that leads to a former primary, may not be used as it is. */
+/* Gives up a connection that was closed while it was idle, or that leads to a former primary. */
 static void link_check_connection(sg_redis_link *link, int64_t now)
 {
     sg_redis_connection *conn = link->conn;
@@ -184,8 +185,8 @@ static void link_check_connection(sg_redis_link *link, int64_t now)
         sg_redis_pipeline_break(link, conn);
 }
 
-/* Whether the connection has been silent for too long, for a caller whose time is over. Its own
- * wait may have been short: what counts is the oldest request, whoever gave that up. */
+/* Whether the connection has been silent for too long when a caller gives up. The caller's own wait
+ * may have been short, so the oldest request counts, even if its caller gave up long ago. */
 static bool link_is_silent(const sg_redis_link *link)
 {
     int64_t since = link->flight->sent_ns;
@@ -199,7 +200,7 @@ static bool link_is_silent(const sg_redis_link *link)
     return syncguard_clock_ns() - since > most + 2 * link->conn->setup_ns;
 }
 
-/* Its thread goes; what was sent will still be answered. */
+/* The thread leaves; what it has sent will still be answered. */
 static void link_abandon_caller(sg_redis_link *link, sg_redis_caller *caller)
 {
     if (!caller->queued) {
@@ -239,13 +240,13 @@ static syncguard_status link_collect_result(sg_redis_link *link, sg_redis_caller
     return status;
 }
 
-/* Until its replies have come, or its time is over. */
+/* Waits until the replies have arrived, or until the limits are reached. */
 static syncguard_status link_wait_result(sg_redis_link *link, sg_redis_caller *caller,
                                          const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     while (!caller->done && status == SYNCGUARD_OK) {
-        if (link->conn == NULL) { /* then it is in the queue */
+        if (link->conn == NULL) { /* the caller is in the queue then */
             status = link_connector_start(link, err);
             if (status == SYNCGUARD_OK)
                 status = sg_redis_caller_sleep(&link->callers, caller, limits, err);
@@ -313,7 +314,7 @@ syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_tr
     pthread_mutex_unlock(&link->callers.mutex);
     sg_redis_wake_all(&link->callers, &wakes);
     atomic_fetch_sub_explicit(&link->load, 1, memory_order_relaxed);
-    /* Not by the thread that connects: callers may have to wait for its end. */
+    /* Not reported by the connecting thread, because callers may have to wait for its end. */
     if (reconnected && link->backend != NULL)
         syncguard_backend_reconnected(link->backend);
     return status;
@@ -336,7 +337,8 @@ void sg_redis_link_aim(sg_redis_link *link, const char *host, int port)
     if (link->port != port || strcmp(link->host, host) != 0) {
         if (link->conn != NULL)
             sg_redis_pipeline_break(link, link->conn);
-        memcpy(link->host, host, strlen(host) + 1); /* shorter than 256: topology_redirection */
+        /* It is shorter than 256: sg_redis_topology_redirection checks that. */
+        memcpy(link->host, host, strlen(host) + 1);
         link->port = port;
         link->connected_before = false;
     }

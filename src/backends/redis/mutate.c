@@ -1,6 +1,6 @@
 /*
  * Operations that change something: acquire, release, extend, undo, cleanup. Each is one script;
- * the scripts decide, this file asks and interprets the reply.
+ * the scripts decide, this file sends them and interprets the replies.
  */
 #include "mutate.h"
 
@@ -19,7 +19,8 @@ static sg_redis_backend *redis_mutate_backend_of(syncguard_backend *base)
     return (sg_redis_backend *)(void *)base;
 }
 
-/* The last argument of every script that acts by lock id: the id, where the index hides it. */
+/* The last argument of every script that acts by lock id: the id, if the index has a hashed name
+ * that does not contain it. */
 static void redis_mutate_add_id(sg_redis_request *request, const char *lock_id)
 {
     if (request->backend->config.index_hashed)
@@ -40,19 +41,20 @@ static syncguard_status redis_acquire_interpret(syncguard_acquire_op *op, const 
         return sg_redis_fail_answer(reply->integer, err);
     if (sg_redis_record_read(reply->str, (size_t)reply->len, &record) != SG_REDIS_WHOLE ||
         strcmp(record.lock_id, op->lock_id) != 0) {
-        op->may_have_been_granted = true; /* ours, but without a fence to hand out */
+        op->may_have_been_granted = true; /* ours, but without a fence to return */
         return sg_redis_fail_record(err);
     }
     (void)syncguard_fence_parse(record.fence, &op->fence); /* a whole value has a valid one */
     op->expires_at_ms = record.expires_at_ms;
-    if (op->fence == 0) { /* taken while the slot moved, but never granted */
+    if (op->fence == 0) { /* taken while the hash slot moved, but never granted */
         op->may_have_been_granted = true;
         return sg_redis_fail_moving(err);
     }
     return SYNCGUARD_OK;
 }
 
-/* One of the links that are kept for WAIT; the gate has let the caller in. */
+/* Takes one of the links that are kept for WAIT. The caller has entered the gate, so one is
+ * free. */
 static sg_redis_link *redis_wait_link_take(sg_redis_backend *backend)
 {
     int index = 0;
@@ -78,7 +80,7 @@ static syncguard_status redis_acquire_run(sg_redis_request *request,
                                           syncguard_acquire_op *op, syncguard_error *err)
 {
     syncguard_status status = sg_redis_request_run(request, err);
-    bool split = request->slot == SG_REDIS_SLOT_SPLIT;
+    bool split = request->hash_slot == SG_REDIS_HASH_SLOT_SPLIT;
     op->armed_ms = request->armed && !split ? SYNCGUARD_ARMED_MS : 0;
     if (status == SYNCGUARD_OK && split)
         status = sg_redis_cluster_acquire(request, names, op, err);
@@ -87,7 +89,7 @@ static syncguard_status redis_acquire_run(sg_redis_request *request,
     return status == SYNCGUARD_OK ? redis_acquire_interpret(op, request->reply, err) : status;
 }
 
-/* With wait_replicas: a grant counts when enough replicas have it. */
+/* With wait_replicas a grant counts only when enough replicas have it. */
 static syncguard_status redis_acquire_run_confirmed(sg_redis_request *request,
                                                     const sg_redis_lock_names *names,
                                                     syncguard_acquire_op *op, syncguard_error *err)
@@ -103,19 +105,20 @@ static syncguard_status redis_acquire_run_confirmed(sg_redis_request *request,
         status = sg_redis_fail_replicas(err);
         op->may_have_been_granted = true;
     }
-    if (status < SYNCGUARD_OK) /* the server may still wait: the next acquire would stand behind */
+    if (status < SYNCGUARD_OK) /* the server may go on waiting, and would delay the next acquire */
         sg_redis_link_reset(request->link);
     redis_wait_link_give(backend, request->link);
     return status;
 }
 
-/* An error inside the script that no command of it has reported: how far it came is unknown. */
+/* Whether an error stopped the script that none of its commands has reported: how far the script
+ * came is unknown then. */
 static bool redis_script_stopped_midway(const redisReply *reply)
 {
     return sg_redis_reply_is(reply, "ERR") && strstr(reply->str, "user_script") != NULL;
 }
 
-/* LOCKED, but an earlier sending may still reach the script, when the present holder is gone. */
+/* LOCKED, but an earlier sending may still reach the script after the current lock is gone. */
 static syncguard_status redis_acquire_undo_resent(syncguard_backend *base, syncguard_acquire_op *op,
                                                   syncguard_error *err)
 {
@@ -129,7 +132,7 @@ static syncguard_status redis_acquire_undo_resent(syncguard_backend *base, syncg
     return undone;
 }
 
-/* Free it in any case. */
+/* The caller must free the request, even after a failure. */
 static syncguard_status redis_acquire_make_request(sg_redis_backend *backend,
                                                    const syncguard_acquire_op *op,
                                                    sg_redis_lock_names *names,
@@ -155,7 +158,7 @@ static syncguard_status redis_acquire_make_request(sg_redis_backend *backend,
     return SYNCGUARD_OK;
 }
 
-/* sent_before: an earlier sending, in a batch, may have been carried out. */
+/* sent_before: an earlier sending, in a batch, may have been applied. */
 static syncguard_status redis_acquire_single(syncguard_backend *base, syncguard_acquire_op *op,
                                              bool sent_before, syncguard_error *err)
 {
@@ -170,7 +173,7 @@ static syncguard_status redis_acquire_single(syncguard_backend *base, syncguard_
         status = backend->config.wait_replicas > 0
                      ? redis_acquire_run_confirmed(&request, &names, op, err)
                      : redis_acquire_run(&request, &names, op, err);
-    if (request.watch != NULL && request.slot == SG_REDIS_SLOT_IMPORTING)
+    if (request.watch != NULL && request.hash_slot == SG_REDIS_HASH_SLOT_IMPORTING)
         sg_redis_tracker_moving(&backend->tracker); /* nothing is armed */
     if (status < 0 && (request.unanswered || redis_script_stopped_midway(request.reply)))
         op->may_have_been_granted = true;
@@ -188,7 +191,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
 
 /* ---- release ---- */
 
-/* The script gives the lock's name, or where names are hashed its value. */
+/* The script returns the lock's name, or its value if names are hashed. */
 static void redis_release_read_key(const sg_redis_config *config, syncguard_release_op *op,
                                    const redisReply *reply)
 {
@@ -256,13 +259,13 @@ static syncguard_status redis_release_single(syncguard_backend *base, syncguard_
     redis_release_make_request(backend, op, &index, &request);
     request.sent_again = request.unanswered = sent_before;
     syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
         status = sg_redis_cluster_release(&request, &index, op->lock_id, err);
     if (status == SYNCGUARD_OK)
         status = redis_release_interpret(&backend->config, op, request.reply, err);
     status = redis_release_finish(op, status, request.sent_again);
-    /* It may still be carried out, and a connection is not told of its own changes: waiters of this
-     * handle try again, behind it. */
+    /* The release may still be applied, and the server does not report it to the connection that
+     * sent it. So waiters of this handle try again, with requests that come after it. */
     if (status < SYNCGUARD_OK && request.unanswered)
         syncguard_backend_notifications_lost(base);
     sg_redis_request_free(&request);
@@ -301,8 +304,8 @@ static bool redis_script_was_run(const redisReply *reply)
            (reply->type == REDIS_REPLY_INTEGER && reply->integer != SG_REDIS_ELSEWHERE);
 }
 
-/* What was not run in the batch (the server has forgotten the script, a slot moves) is run singly,
- * which follows it. */
+/* An item that was not run in the batch, because the server has forgotten the script or the hash
+ * slot moves, is run alone, which loads the script or follows the hash slot. */
 static void redis_many_interpret_item(syncguard_backend *base, syncguard_many_op *item,
                                       const redisReply *reply, bool sent_before)
 {
@@ -325,7 +328,7 @@ static void redis_many_interpret_item(syncguard_backend *base, syncguard_many_op
     }
 }
 
-/* Nothing was answered. */
+/* No item was answered. */
 static void redis_many_fail(syncguard_backend *base, syncguard_many_op *items, size_t count,
                             const syncguard_error *error, bool sent)
 {
@@ -340,7 +343,7 @@ static void redis_many_fail(syncguard_backend *base, syncguard_many_op *items, s
             items[i].release->reason = SYNCGUARD_REASON_NONE;
     }
     if (sent)
-        syncguard_backend_notifications_lost(base); /* as of a single release */
+        syncguard_backend_notifications_lost(base); /* as for a single release */
 }
 
 void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
@@ -374,10 +377,11 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
 /* ---- extend ---- */
 
 /*
- * A link of their own for extends, or NULL if they may use any. With wait_replicas, because they
- * wait for the replicas as acquires do: after a failover, a lease that the new primary does not
- * know of would be another client's to take. With waiters, because the server does not report a
- * change to the connection that made it, but forgets that it was to report further ones.
+ * Returns the link that only extends use, or NULL if they may use any link. With wait_replicas they
+ * need their own, because they wait for the replicas as acquires do: after a failover, another
+ * client could take a lock whose lease the new primary does not know. With waiters they need it,
+ * because the server does not report a change to the connection that made it, and yet forgets that
+ * it was to report further ones.
  */
 static sg_redis_link *redis_extend_choose_link(sg_redis_backend *backend)
 {
@@ -418,7 +422,7 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     sg_redis_name index;
     sg_redis_extend_request(backend, op, &op->limits, &request);
     syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT) {
+    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT) {
         sg_redis_name_index(&backend->config, op->lock_id, &index);
         status = sg_redis_cluster_extend(&request, &index, op, err);
         if (status == SYNCGUARD_ABSENT)
@@ -436,7 +440,7 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
 
 /* ---- undo and cleanup ---- */
 
-/* The lock and index names of an operation that acts on both. */
+/* Makes the lock and index names of an operation that acts on both. */
 static syncguard_status redis_mutate_make_names(const sg_redis_config *config, const char *key,
                                                 const char *lock_id, sg_redis_lock_names *names,
                                                 syncguard_error *err)
@@ -482,7 +486,7 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     syncguard_status status = redis_undo_make_request(backend, &op, limits, &request, err);
     if (status == SYNCGUARD_OK)
         status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT) {
+    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT) {
         status = redis_mutate_make_names(&backend->config, key, lock_id, &names, err);
         if (status == SYNCGUARD_OK)
             status = sg_redis_cluster_undo(&request, &names, lock_id,
@@ -549,7 +553,7 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_request_arg_int(&request, SYNCGUARD_CLEANUP_GUARD_MS);
     redis_mutate_add_id(&request, op->lock_id);
     status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
         status = sg_redis_fail_moving(err); /* there will be another occasion */
     else if (status == SYNCGUARD_OK && request.reply->integer == SG_REDIS_NOT_FOUND)
         status = SYNCGUARD_ABSENT;

@@ -1,4 +1,4 @@
-/* Operations that change something. The slots of syncguard_backend_ops say what each does. */
+/* Operations that change something. The comments of syncguard_backend_ops say what each does. */
 #ifndef SYNCGUARD_REDIS_MUTATE_H
 #define SYNCGUARD_REDIS_MUTATE_H
 
@@ -20,7 +20,7 @@ syncguard_status sg_redis_undo_many(syncguard_backend *base, syncguard_undo_op *
 syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_cleanup_op *op,
                                   syncguard_error *err);
 
-/* The request of an extend, which renew.c makes in batches. Free it in any case. */
+/* Makes the request of an extend; renew.c uses it for batches. The caller must free the request. */
 void sg_redis_extend_request(sg_redis_backend *backend, const syncguard_extend_op *op,
                              const syncguard_limits *limits, sg_redis_request *request);
 syncguard_status sg_redis_extend_interpret(syncguard_extend_op *op, const redisReply *reply,

@@ -13,7 +13,7 @@ static bool redis_name_starts_with(const char *text, const char *start, size_t l
     return strncmp(text, start, length) == 0;
 }
 
-/* Of what follows "PREFIX:". */
+/* rest: what follows "PREFIX:". */
 static bool redis_name_is_index(const char *rest)
 {
     return redis_name_starts_with(rest, "id:", 3) && syncguard_lock_id_valid(rest + 3);
@@ -32,7 +32,7 @@ syncguard_status sg_redis_name_check(const sg_redis_config *config, const char *
     if (!redis_name_is_index(key) && !redis_name_is_counter(config, key))
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                          "redis: the key collides with a name that the backend uses itself");
+                          "the key collides with a name that the backend uses itself");
 }
 
 syncguard_status sg_redis_name_lock(const sg_redis_config *config, const char *key,

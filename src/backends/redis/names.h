@@ -10,7 +10,7 @@ typedef struct sg_redis_name {
     size_t length;
 } sg_redis_name;
 
-/* InvalidArgument for a key whose name the backend makes for itself. */
+/* InvalidArgument for a key whose stored name the backend uses itself. */
 syncguard_status sg_redis_name_check(const sg_redis_config *config, const char *key,
                                      syncguard_error *err);
 syncguard_status sg_redis_name_lock(const sg_redis_config *config, const char *key,
@@ -19,15 +19,16 @@ void sg_redis_name_index(const sg_redis_config *config, const char *lock_id, sg_
 syncguard_status sg_redis_name_counter(const sg_redis_config *config, const sg_redis_name *lock,
                                        sg_redis_name *out, syncguard_error *err);
 /*
- * What an index holds once its id has been taken back. It is the name of an index that cannot exist
- * (no drawn id ends in a dash), so that the TypeScript library, which follows an index, finds
- * nothing.
+ * The value of an index whose lock id has been taken back. It is the name of an index that cannot
+ * exist (no generated id ends in a dash), so that the TypeScript library, which follows an index,
+ * finds nothing.
  */
 void sg_redis_name_tombstone(const sg_redis_config *config, sg_redis_name *out);
 
-/* Whether a name under the prefix may be a lock's: indexes and counters are none. */
+/* Whether a name under the prefix may be that of a lock; those of indexes and counters are not. */
 bool sg_redis_name_may_be_lock(const sg_redis_config *config, const char *name, size_t length);
-/* The key in a lock's name that is not hashed, and its length; 0: there is none. */
+/* Copies the key from a lock's name that is not hashed, and returns its length; 0: there is
+ * none. */
 size_t sg_redis_name_key(const sg_redis_config *config, const char *name, size_t length,
                          char key[SYNCGUARD_KEY_SIZE]);
 

@@ -2,20 +2,22 @@
  * Wake-up by server-assisted client tracking.
  *
  * A waiter's try is preceded by CLIENT CACHING YES and a read of the lock's name, on a connection
- * that tracks with REDIRECT to the one kept here (tracker.c). When anybody changes that name, the
- * server sends a notification to the connection here, and the thread that reads it tells the core.
+ * that tracks with REDIRECT to the connection of this file (tracker.c). When a client changes that
+ * name, the server sends a notification to this connection, and the thread that reads it tells the
+ * core.
  *
- * Behind Sentinel and in a Cluster the thread asks from time to time whether the locks are still
- * where it reads, and often while their slot moves, when waiters poll; then everybody tries again.
+ * Behind Sentinel and in a Cluster the thread checks from time to time whether the locks are still
+ * on the server that it reads from. While their hash slot moves, it checks often, and waiters poll;
+ * after the move all waiters try again.
  *
- * The thread starts with the first waiter. Waiters are told for how long they may rest on a
- * notification (armed_ms), so none may be lost: all of them try again when a reporting connection
- * is lost, and again when there is a new one, and so do those whose tries were made before it was
- * ready. A server or user that may not do this turns it off for the handle, with one line in the
- * log; waiters then poll.
+ * The thread starts with the first waiter. Armed waiters rely on notifications for a long time
+ * (armed_ms), so none may be lost: all waiters try again when a reporting connection is lost, and
+ * again when there is a new one, and so do those whose tries were made before it was ready. If the
+ * server or the user may not do this, notifications are turned off for the handle, with one line in
+ * the log; waiters then poll.
  *
- * Locking: the notifier is the thread's own once it runs; what others tell it is in the tracker. No
- * lock is held while the core is called or the network is waited for.
+ * Locking: once the thread runs, the notifier belongs to it; what other threads tell it is in the
+ * tracker. No lock is held while the core is called or the network is waited for.
  */
 #include "notify.h"
 
@@ -26,7 +28,7 @@
 #include "tls.h"
 
 #define MAX_REFUSALS 3
-/* Its own connection, the parker, and as many as a handle can have. */
+/* Its own connection, the parker, and as many connections as a handle can have. */
 #define MOST_WATCHED (2 + 64 + 64)
 #define CONNECT_NS (5000 * SYNCGUARD_NS_PER_MS)
 #define PROBE_NS (5000 * SYNCGUARD_NS_PER_MS)
@@ -37,7 +39,7 @@ struct sg_redis_notifier {
     sg_redis_tracker *tracker;
     syncguard_abort *stop;
     pthread_t thread;
-    sg_redis_connection *conn; /* what notifications come by, NULL: nothing at present */
+    sg_redis_connection *conn; /* receives the notifications; NULL: not connected */
 };
 
 static void *redis_notify_run(void *argument);
@@ -70,7 +72,7 @@ void sg_redis_notifier_free(sg_redis_notifier *notifier, bool forked)
 
 /* ---- called by operations ---- */
 
-/* Caller holds the mutex. */
+/* The caller holds the mutex of the tracker. */
 static bool redis_notify_start(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
@@ -104,7 +106,7 @@ static void redis_notify_key_changed(sg_redis_notifier *notifier, const redisRep
         length = sg_redis_name_key(&backend->config, name->str, (size_t)name->len, key);
     if (length > 0)
         syncguard_backend_key_changed(&backend->base, key, length);
-    else /* a hashed name does not tell its key */
+    else /* a hashed name does not contain its key */
         syncguard_backend_notifications_lost(&backend->base);
 }
 
@@ -124,7 +126,7 @@ static void redis_notify_handle_message(sg_redis_notifier *notifier, const redis
         redis_notify_key_changed(notifier, names->element[i]);
 }
 
-/* False: the connection is broken, or what has come is for another socket of this number. */
+/* False: the connection is broken, or its descriptor's number belongs to another socket by now. */
 static bool redis_notify_receive(sg_redis_notifier *notifier)
 {
     sg_redis_connection *conn = notifier->conn;
@@ -140,7 +142,7 @@ static bool redis_notify_receive(sg_redis_notifier *notifier)
     return fine;
 }
 
-/* Bytes that have left the socket and wait inside OpenSSL, where poll does not see them. */
+/* Whether bytes that have left the socket wait inside OpenSSL, where poll does not see them. */
 static bool redis_notify_has_buffered(const sg_redis_connection *conn)
 {
     if (conn->ssl == NULL || !sg_redis_tls_enter())
@@ -162,7 +164,7 @@ static syncguard_status redis_notify_open_connection(sg_redis_notifier *notifier
     char wanted[300];
     pthread_mutex_lock(&tracker->mutex);
     memcpy(wanted, tracker->wanted, sizeof wanted);
-    tracker->wanted[0] = '\0'; /* if it fails, the topology knows better next time */
+    tracker->wanted[0] = '\0'; /* if it fails, the topology decides next time */
     pthread_mutex_unlock(&tracker->mutex);
     char *colon = strrchr(wanted, ':');
     if (colon == NULL)
@@ -247,8 +249,8 @@ typedef struct watch_set {
 } watch_set;
 
 /*
- * While waiters sleep nobody reads the connections that carried their tries. If one ends, the
- * server forgets what it tracked for it: so its end is watched here.
+ * While waiters sleep, no thread reads the connections that carried their tries. If one of them
+ * ends, the server forgets what it tracked for it, so the notification thread watches for its end.
  */
 static void redis_watch_set_gather(sg_redis_notifier *notifier, watch_set *set)
 {
@@ -273,7 +275,7 @@ static void redis_watch_set_give_back(watch_set *set)
         sg_redis_link_give_back(set->links[i], set->conns[i], set->fds[i].revents != 0);
 }
 
-/* What others have asked of the thread. False: the connection is of no use any more. */
+/* Does what other threads have asked for. False: the connection is of no use any more. */
 static bool redis_notify_handle_wake_up(sg_redis_notifier *notifier)
 {
     sg_redis_tracker *tracker = notifier->tracker;
@@ -289,7 +291,7 @@ static bool redis_notify_handle_wake_up(sg_redis_notifier *notifier)
     return !leave;
 }
 
-/* When to ask where the locks are. */
+/* When to check next where the locks are. */
 static int64_t redis_notify_next_probe_ns(sg_redis_notifier *notifier)
 {
     pthread_mutex_lock(&notifier->tracker->mutex);
@@ -299,7 +301,7 @@ static int64_t redis_notify_next_probe_ns(sg_redis_notifier *notifier)
                                                                     : syncguard_clock_ns() + pause;
 }
 
-/* Whether the locks are where the connection leads. */
+/* Whether the locks are on the server that the connection leads to. */
 static bool redis_notify_probe(sg_redis_notifier *notifier)
 {
     sg_redis_backend *backend = notifier->backend;
@@ -349,7 +351,8 @@ static void redis_notify_read_loop(sg_redis_notifier *notifier)
 
 /* ---- the thread ---- */
 
-/* Pauses after a failure to connect; a server that denies it again and again turns it off. */
+/* Pauses after a failure to connect. If the server has denied it several times in a row,
+ * notifications are turned off. */
 static void redis_notify_handle_failure(sg_redis_notifier *notifier, int round, int denials,
                                         const syncguard_error *error)
 {
@@ -392,7 +395,7 @@ static void *redis_notify_run(void *argument)
             connected_before = true;
             redis_notify_read_loop(notifier);
             redis_notify_disconnect(notifier);
-            /* Nobody may rest any longer: they try, find nothing armed, and poll. */
+            /* Armed waiters poll again: their next try is not armed. */
             syncguard_backend_notifications_lost(base);
         } else {
             bool denied = status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL;
@@ -402,7 +405,7 @@ static void *redis_notify_run(void *argument)
     }
     if (redis_notify_is_off(notifier->tracker))
         syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
-                              "redis: the server refuses client tracking (%s): waiters poll",
+                              "the server refuses client tracking (%s): waiters poll",
                               notifier->tracker->refusal);
     sg_redis_tls_thread_ends();
     return NULL;

@@ -1,4 +1,4 @@
-/* Waiters are told of releases: the reader of what the tracked connections report. */
+/* Notifications: reads what the tracked connections report, and tells waiters of releases. */
 #ifndef SYNCGUARD_REDIS_NOTIFY_H
 #define SYNCGUARD_REDIS_NOTIFY_H
 
@@ -7,7 +7,7 @@
 syncguard_status sg_redis_notifier_create(sg_redis_backend *backend, sg_redis_notifier **out,
                                           syncguard_error *err);
 void sg_redis_notifier_free(sg_redis_notifier *notifier, bool forked);
-/* A waiter is about to try. True if the try should be armed. */
+/* Called before a waiter tries. True if the try should be armed. */
 bool sg_redis_notifier_watch(sg_redis_notifier *notifier);
 
 #endif

@@ -20,7 +20,7 @@
 static syncguard_status redis_options_refuse(syncguard_error *err, const char *option,
                                              const char *why)
 {
-    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: %s %s", option, why);
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s %s", option, why);
 }
 
 void syncguard_redis_options_init(syncguard_redis_options *options, size_t size)
@@ -34,8 +34,8 @@ void syncguard_redis_options_init(syncguard_redis_options *options, size_t size)
 static syncguard_status redis_options_refuse_host(syncguard_error *err, size_t number,
                                                   const char *why)
 {
-    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: hosts, number %zu: %s",
-                          number, why);
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "hosts, number %zu: %s", number,
+                          why);
 }
 
 /* "host", "host:port", "[v6]", "[v6]:port" of `length` bytes; the `number`-th, from 1. */
@@ -172,7 +172,7 @@ static syncguard_status redis_options_read_prefix(const char *given, sg_redis_co
     return SYNCGUARD_OK;
 }
 
-/* ---- the rest ---- */
+/* ---- other options ---- */
 
 static syncguard_status redis_options_copy_text(char **out, const char *text, size_t longest,
                                                 const char *option, syncguard_error *err)
@@ -436,7 +436,7 @@ syncguard_status sg_redis_options_read_url(syncguard_url *url, syncguard_redis_o
     out->hosts = url->hosts;
     out->user = url->user != NULL && url->user[0] != '\0' ? url->user : NULL;
     out->password = url->password;
-    out->database = -1; /* until path or query tell it */
+    out->database = -1; /* until path or query set it */
     syncguard_status status = redis_url_read_path(url, out, is_unix, err);
     if (status == SYNCGUARD_OK)
         status = redis_url_read_query(url, out, err);

@@ -25,7 +25,7 @@ typedef struct sg_redis_config {
     char *prefix;
     size_t prefix_length;
     bool names_hashed; /* the prefix is so long that some names are hashed */
-    bool index_hashed; /* and so long that those of indexes are: lock ids cannot be seen in them */
+    bool index_hashed; /* and those of indexes, too, so they do not contain the lock id */
     char *client_name;
     bool tls;
     char *tls_ca;

@@ -1,22 +1,23 @@
 /*
  * Many callers on one connection.
  *
- * Every caller adds its commands to `unsent` and itself to the end of `flight`, the list of those
- * that wait for replies. One of the waiting threads is the leader: it reads and hands out replies
- * for all, and passes the lead on when its own reply has come. A lone caller is its own leader, so
- * its path has no hand-over. There is no I/O thread.
+ * Every caller adds its commands to `unsent` and itself to the end of `flight`, the list of the
+ * callers that wait for replies. One of the waiting threads is the leader: it reads and hands out
+ * replies for all, and passes the lead on when its own reply has arrived. A lone caller is its own
+ * leader, so no other thread takes part in its round trip. There is no I/O thread.
  *
- * Commands leave at once: while the leader sleeps in poll, whoever adds a command sends it (one
- * sender at a time; it takes along what others add meanwhile); while the leader is awake, it sends
- * before it sleeps again; and while threads that have just been woken have yet to collect their
- * replies, the last of them sends what the others have added (or the leader, if that takes long).
+ * Commands are sent at once. While the leader sleeps in poll, a caller that adds a command sends
+ * it; there is one sender at a time, which also sends what others add meanwhile. While the leader
+ * is awake, it sends before it sleeps again. While threads that have just been woken have yet to
+ * collect their replies, the last of them sends what the others have added, or the leader does if
+ * that takes long.
  *
  * A thread that gives up leaves its caller behind without a round trip, so that later replies still
- * meet their commands.
+ * match their commands.
  *
- * Locking: the mutex is never held in a wait nor in send or recv. The connection is counted by
- * references: sender and leader use it without the mutex. Only the leader reads, so the reader
- * needs no lock.
+ * Locking: the mutex is held neither during a wait nor during send or recv. The connection is
+ * reference-counted: sender and leader use it without the mutex. Only the leader reads, so the
+ * reader needs no lock.
  */
 #include "pipeline.h"
 
@@ -122,7 +123,7 @@ void sg_redis_pipeline_submit(sg_redis_link *link, sg_redis_caller *caller)
         memcpy(trip->peer, conn->peer, sizeof trip->peer);
     sg_redis_text_add(&conn->unsent, trip->text->data, trip->text->length);
     sg_redis_pipeline_append(&link->flight, &link->flight_last, caller);
-    if (conn->unsent.failed) /* half a command must not leave */
+    if (conn->unsent.failed) /* half a command must not be sent */
         sg_redis_pipeline_break(link, conn);
 }
 
@@ -191,7 +192,7 @@ static void pipeline_deliver_reply(sg_redis_link *link, sg_redis_connection *con
     sg_redis_caller *caller = link->flight;
     if (link->conn != conn || caller == NULL) {
         freeReplyObject(reply);
-        sg_redis_pipeline_break(link, conn); /* a reply that nobody asked for */
+        sg_redis_pipeline_break(link, conn); /* a reply without a request */
         return;
     }
     caller->got++;
@@ -219,7 +220,7 @@ static void pipeline_deliver_reply(sg_redis_link *link, sg_redis_connection *con
     }
 }
 
-/* The last in flight leads longest. */
+/* Prefers the last caller in flight: it stays the leader for the longest time. */
 void sg_redis_pipeline_promote(sg_redis_link *link, sg_redis_wakes *wakes)
 {
     sg_redis_caller *chosen = NULL;
@@ -235,8 +236,8 @@ void sg_redis_pipeline_promote(sg_redis_link *link, sg_redis_wakes *wakes)
 }
 
 /*
- * Hands out every complete reply that the reader has, and the lead with the last of them if the
- * leader's own was among them. False: the stream makes no sense. Called without the mutex.
+ * Hands out every complete reply that the reader has. If the leader's own was among them, it passes
+ * the lead on with the last of them. False: the stream is malformed. Called without the mutex.
  */
 static bool pipeline_drain_reader(sg_redis_link *link, sg_redis_connection *conn,
                                   sg_redis_caller *self)
@@ -268,8 +269,8 @@ static bool pipeline_drain_reader(sg_redis_link *link, sg_redis_connection *conn
     }
 }
 
-/* Waits until the connection has something to read (or takes more, if it did not). Looks at the
- * limits each time, because a reply may come in pieces without end. */
+/* Waits until the connection can be read from, or written to if it was blocked. Checks the limits
+ * each time, because a reply may arrive in pieces without end. */
 static syncguard_status pipeline_wait_replies(sg_redis_connection *conn, bool blocked,
                                               int64_t spin_ns, const syncguard_limits *limits,
                                               syncguard_error *err, int *filled)
@@ -286,7 +287,7 @@ static syncguard_status pipeline_wait_replies(sg_redis_connection *conn, bool bl
                 return SYNCGUARD_OK;
         } while (syncguard_clock_ns() < until && !syncguard_abort_triggered(limits->abort_object));
     } else if (conn->ssl != NULL) {
-        *filled = sg_redis_connection_fill(conn); /* OpenSSL may have read more than it gave */
+        *filled = sg_redis_connection_fill(conn); /* OpenSSL may have read more than it returned */
         if (*filled != 0)
             return SYNCGUARD_OK;
     }
@@ -297,7 +298,7 @@ static syncguard_status pipeline_wait_replies(sg_redis_connection *conn, bool bl
     return status;
 }
 
-/* *nothing: no bytes came. */
+/* *nothing: no bytes have arrived. */
 static syncguard_status pipeline_lead_once(sg_redis_link *link, sg_redis_caller *self,
                                            const syncguard_limits *limits, bool *nothing,
                                            syncguard_error *err)

@@ -1,6 +1,6 @@
 /*
- * Operations that only read: is_locked, lookup, list. The server gives time and value in one step;
- * liveness is decided here, by the rule that all backends share.
+ * Operations that only read: is_locked, lookup, list. The server returns time and value in one
+ * step; liveness is decided here, by the rule that all backends share.
  */
 #include "read.h"
 
@@ -11,7 +11,7 @@
 #include "record.h"
 
 #define SCAN_COUNT 1000
-/* No lock of ours is longer; what is longer is not fetched whole. */
+/* No lock of ours is longer; a longer value is not fetched completely. */
 #define LONGEST_VALUE 8192
 #define LIST_CHUNK 128
 
@@ -46,7 +46,7 @@ static syncguard_status redis_read_record(sg_redis_backend *backend, sg_redis_sc
     sg_redis_request_init(&request, backend, limits, script);
     sg_redis_request_arg_name(&request, name);
     syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
         status = sg_redis_cluster_find(&request, name, err);
     if (status == SYNCGUARD_OK)
         status = redis_read_interpret(request.reply, now, record, whole, err);
@@ -112,25 +112,25 @@ syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *o
 typedef struct walk {
     syncguard_record_fn fn;
     void *context;
-    bool stop;         /* fn has had enough */
-    size_t unreadable; /* what looks like a lock and had to be left out */
+    bool stop;         /* fn wants no more records */
+    size_t unreadable; /* values that look like a lock but had to be left out */
     int64_t span_ns;   /* the time of each request */
 } walk;
 
 /* Names already shown, as 64-bit hashes: SCAN may return a name more than once. */
 typedef struct seen_set {
-    uint64_t *slots;
+    uint64_t *entries;
     size_t size; /* a power of two */
     size_t used;
 } seen_set;
 
-static bool redis_seen_slots_insert(uint64_t *slots, size_t size, uint64_t hash)
+static bool redis_seen_entries_insert(uint64_t *entries, size_t size, uint64_t hash)
 {
     size_t at = hash & (size - 1);
-    while (slots[at] != 0 && slots[at] != hash)
+    while (entries[at] != 0 && entries[at] != hash)
         at = (at + 1) & (size - 1);
-    bool fresh = slots[at] == 0;
-    slots[at] = hash;
+    bool fresh = entries[at] == 0;
+    entries[at] = hash;
     return fresh;
 }
 
@@ -139,24 +139,24 @@ static int redis_seen_set_add(seen_set *set, const char *name, size_t length)
 {
     if (set->used * 2 >= set->size) {
         size_t size = set->size > 0 ? set->size * 2 : 1024;
-        uint64_t *slots = syncguard_calloc(size, sizeof *slots);
-        if (slots == NULL)
+        uint64_t *entries = syncguard_calloc(size, sizeof *entries);
+        if (entries == NULL)
             return -1;
         for (size_t i = 0; i < set->size; i++) {
-            if (set->slots[i] != 0)
-                (void)redis_seen_slots_insert(slots, size, set->slots[i]);
+            if (set->entries[i] != 0)
+                (void)redis_seen_entries_insert(entries, size, set->entries[i]);
         }
-        syncguard_free(set->slots);
-        set->slots = slots;
+        syncguard_free(set->entries);
+        set->entries = entries;
         set->size = size;
     }
     uint64_t hash = syncguard_fnv1a(name, length);
-    bool fresh = redis_seen_slots_insert(set->slots, set->size, hash != 0 ? hash : 1);
+    bool fresh = redis_seen_entries_insert(set->entries, set->size, hash != 0 ? hash : 1);
     set->used += fresh ? 1 : 0;
     return fresh;
 }
 
-/* "prefix:*" with the prefix's own wildcards made plain. */
+/* "prefix:*" with the wildcards in the prefix escaped. */
 static void redis_list_add_pattern(const sg_redis_backend *backend, sg_redis_text *out)
 {
     sg_redis_text pattern;
@@ -173,7 +173,8 @@ static void redis_list_add_pattern(const sg_redis_backend *backend, sg_redis_tex
     sg_redis_text_free(&pattern);
 }
 
-/* A value under our prefix is a lock of this prefix only if its name is the one we would give. */
+/* A value under our prefix is a lock of this prefix only if its name is the one that we would give
+ * its key. */
 static bool redis_list_name_matches(const sg_redis_backend *backend, const redisReply *name,
                                     const char *key)
 {
@@ -201,7 +202,7 @@ static void redis_list_show_record(const sg_redis_backend *backend, const redisR
         w->unreadable++;
 }
 
-/* Fetches and shows one lock, from whichever node has it. */
+/* Fetches and shows one lock, from the node that has it. */
 static syncguard_status redis_list_show_moving(sg_redis_backend *backend, const redisReply *name,
                                                const syncguard_limits *limits, walk *w,
                                                syncguard_error *err)
@@ -289,7 +290,7 @@ static syncguard_status redis_list_show_page(sg_redis_backend *backend, const re
     return status;
 }
 
-/* Walks over the names of the node that link leads to; NULL: the primary. */
+/* Scans the names of the node that link leads to; NULL: the primary. */
 static syncguard_status redis_list_scan_node(sg_redis_backend *backend, sg_redis_link *link,
                                              seen_set *seen, const syncguard_limits *limits,
                                              walk *w, syncguard_error *err)
@@ -327,22 +328,23 @@ static syncguard_status redis_list_scan_node(sg_redis_backend *backend, sg_redis
 }
 
 /*
- * In a Cluster, SCAN has no key that would make a node say where our slot is. While that moves, its
- * names are on two nodes: what leaves the old one has arrived before the new one is walked over.
- * If it began or ended to move meanwhile, names may have been missed: once more, without
- * those that were shown.
+ * In a Cluster, SCAN has no key that would make a node say where our hash slot is. While the hash
+ * slot moves, its names are on two nodes. The old node is scanned first, so a name that leaves it
+ * meanwhile has arrived on the new node before that is scanned. If a move began or ended meanwhile,
+ * names may have been missed: all is scanned once more, but locks that were shown are not shown
+ * again.
  */
 static syncguard_status redis_list_walk_cluster(sg_redis_backend *backend, seen_set *seen,
                                                 const syncguard_limits *limits, walk *w,
                                                 syncguard_error *err)
 {
     bool moves = false, moved = false;
-    uint64_t place;
+    uint64_t generation;
     syncguard_limits own = syncguard_limits_from_now(limits, w->span_ns);
     syncguard_status status = sg_redis_cluster_probe(backend, &own, &moves, err);
     do {
         moved = moves;
-        place = sg_redis_topology_generation(&backend->topology);
+        generation = sg_redis_topology_generation(&backend->topology);
         if (status == SYNCGUARD_OK)
             status = redis_list_scan_node(backend, NULL, seen, limits, w, err);
         if (status == SYNCGUARD_OK && moves && !w->stop)
@@ -351,7 +353,7 @@ static syncguard_status redis_list_walk_cluster(sg_redis_backend *backend, seen_
         if (status == SYNCGUARD_OK && !w->stop)
             status = sg_redis_cluster_probe(backend, &own, &moves, err);
     } while (status == SYNCGUARD_OK && !w->stop &&
-             (moves != moved || place != sg_redis_topology_generation(&backend->topology)));
+             (moves != moved || generation != sg_redis_topology_generation(&backend->topology)));
     return status;
 }
 
@@ -363,7 +365,7 @@ static syncguard_status redis_list_walk_locks(sg_redis_backend *backend,
     syncguard_status status = backend->config.mode == SYNCGUARD_REDIS_CLUSTER
                                   ? redis_list_walk_cluster(backend, &seen, limits, w, err)
                                   : redis_list_scan_node(backend, NULL, &seen, limits, w, err);
-    syncguard_free(seen.slots);
+    syncguard_free(seen.entries);
     return status;
 }
 
@@ -374,8 +376,7 @@ syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *
     syncguard_status status = redis_list_walk_locks(redis_read_backend_of(base), limits, &w, err);
     if (w.unreadable > 0)
         syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
-                              "redis: %zu stored records cannot be read and are not listed",
-                              w.unreadable);
+                              "%zu stored records cannot be read and are not listed", w.unreadable);
     return status;
 }
 

@@ -10,7 +10,7 @@ syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *o
                                  syncguard_error *err);
 syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
                                syncguard_record_fn fn, void *context, syncguard_error *err);
-/* Locks that list has to leave out, because they cannot be read. */
+/* Counts the locks that list has to leave out because they cannot be read. */
 syncguard_status sg_redis_count_unreadable(sg_redis_backend *backend,
                                            const syncguard_limits *limits, size_t *count,
                                            syncguard_error *err);

@@ -1,11 +1,10 @@
 /*
- * The stored lock: a JSON object. Ours has a fixed layout; that of other writers
- * may have any order, spacing, number format and further fields.
+ * The stored lock: a JSON object. Ours has a fixed layout; that of other writers may have any
+ * order, spacing, number format and further fields.
  *
- * The text must be JSON, and the expiry must be readable, else nothing is known
- * of the lock. A field that cannot be read leaves its place in the record empty.
- * The reader never reads past the end, recurses to a fixed depth and writes only
- * into the record.
+ * The text must be JSON, and the expiry must be readable, else nothing is known of the lock. Any
+ * other field that cannot be read is left empty in the record. The reader never reads past the end,
+ * recurses to a fixed depth and writes only into the record.
  */
 #include "record.h"
 
@@ -113,7 +112,8 @@ static size_t redis_json_read_escape(cursor *c, char out[4])
     return redis_json_put_utf8(code, out);
 }
 
-/* A string into out (size with NUL); false if malformed or too long. out may be NULL: skip. */
+/* Reads a string into out (size with NUL); false if malformed or too long. out may be NULL:
+ * skip. */
 static bool redis_json_read_string(cursor *c, char *out, size_t size)
 {
     size_t length = 0;
@@ -177,7 +177,8 @@ typedef struct decimal {
     int exponent;
 } decimal;
 
-/* Digits before or behind the point. Those that no longer fit leave a trace for the rounding. */
+/* Reads the digits before or after the point. Digits that no longer fit still count for the
+ * rounding. */
 static bool redis_json_add_digits(cursor *c, decimal *d, bool behind_point)
 {
     if (!redis_json_is_digit(c))
@@ -199,9 +200,10 @@ static bool redis_json_add_digits(cursor *c, decimal *d, bool behind_point)
 }
 
 /*
- * A JSON number of at most 2^53 - 1 on either side of 0, with a fraction rounded up, which changes
- * no comparison with a whole number of milliseconds. Rounded to a double first, because the scripts
- * do so and must come to the same number. strtod gets no point, which depends on the locale.
+ * Reads a JSON number of at most 2^53 - 1 on either side of 0, with a fraction rounded up, which
+ * changes no comparison with a whole number of milliseconds. Rounded to a double first, because the
+ * scripts do so and must come to the same number. strtod gets no decimal point, because that
+ * depends on the locale.
  */
 static bool redis_json_read_number(cursor *c, int64_t *out)
 {
@@ -270,7 +272,7 @@ static bool redis_json_skip_value(cursor *c, int depth)
     return c->at > start;
 }
 
-/* A text into out, which is "" if it cannot be read or is not valid. */
+/* Reads a text into out, which is "" if it cannot be read or is not valid. */
 static bool redis_record_read_text(cursor *c, char *out, size_t size,
                                    bool (*is_valid)(const char *))
 {
@@ -292,7 +294,7 @@ static bool redis_record_read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
     return false;
 }
 
-/* Of a name that occurs twice the last counts, as for the scripts' decoder. */
+/* If a name occurs twice, the last one counts, as in the decoder of the scripts. */
 static bool redis_record_read_field(cursor *c, const char *name, syncguard_record *record,
                                     bool *timed)
 {
@@ -315,7 +317,7 @@ static bool redis_record_read_field(cursor *c, const char *name, syncguard_recor
     return false;
 }
 
-/* What follows a name. False: no JSON. */
+/* Reads the value of a name. False: not JSON. */
 static bool redis_record_read_member(cursor *c, const char *name, syncguard_record *record,
                                      bool *timed)
 {
@@ -345,8 +347,8 @@ sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncgu
         }
         if (!redis_json_take(&c, ':'))
             return SG_REDIS_UNREADABLE;
-        if ((known ? !redis_record_read_member(&c, name, record, &timed)
-                   : !redis_json_skip_value(&c, 1)) != 0)
+        if (!(known ? redis_record_read_member(&c, name, record, &timed)
+                    : redis_json_skip_value(&c, 1)))
             return SG_REDIS_UNREADABLE;
     } while (redis_json_take(&c, ','));
     if (!redis_json_take(&c, '}'))

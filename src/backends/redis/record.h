@@ -7,7 +7,7 @@
 
 /* What can be read of a stored lock. */
 typedef enum sg_redis_legibility {
-    SG_REDIS_UNREADABLE, /* not even the expiry: nobody can tell whether it is live */
+    SG_REDIS_UNREADABLE, /* not even the expiry: whether the lock is live is unknown */
     SG_REDIS_DAMAGED,    /* the expiry, but not all of lock id, key and fence: those are "" then */
     SG_REDIS_WHOLE
 } sg_redis_legibility;

@@ -1,6 +1,6 @@
 /*
- * Many renewals in one round trip. The script may be carried out twice without harm, so a batch is
- * sent again as a whole when its connection breaks or the server has forgotten the script.
+ * Many renewals in one round trip. The script may run twice without harm, so a batch is sent again
+ * as a whole when its connection breaks or the server has forgotten the script.
  */
 #include "renew.h"
 
@@ -10,7 +10,7 @@
 /* A lock that is lost must be reported soon: replicas may confirm the others of its batch within
  * this time, or these are tried again. */
 #define LOST_WAIT_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* A server that breaks every connection is not asked for ever. */
+/* A batch is not sent forever to a server that breaks every connection. */
 #define MAX_BREAKS 12
 
 static sg_redis_backend *redis_renew_backend_of(syncguard_backend *base)
@@ -18,7 +18,7 @@ static sg_redis_backend *redis_renew_backend_of(syncguard_backend *base)
     return (sg_redis_backend *)(void *)base;
 }
 
-/* What the replies say of each item. */
+/* The replies of a batch in summary. */
 typedef struct outcome {
     bool written; /* at least one lock was extended */
     bool lost;    /* at least one was not there */
@@ -36,7 +36,7 @@ static outcome redis_renew_interpret(syncguard_extend_op *items, const sg_redis_
     return all;
 }
 
-/* The extends that were carried out have failed all the same. */
+/* Marks the extends that were applied as failed. */
 static void redis_renew_fail_extended(syncguard_extend_op *items, size_t count,
                                       syncguard_status status)
 {
@@ -46,8 +46,8 @@ static void redis_renew_fail_extended(syncguard_extend_op *items, size_t count,
     }
 }
 
-/* Waits for replicas if the batch wrote. If the connection breaks meanwhile, all is written again,
- * unless a lock is lost. */
+/* Waits for replicas if the batch wrote. If the connection breaks meanwhile, the whole batch is
+ * sent again, unless a lock is lost. */
 static syncguard_status redis_renew_send_batch(sg_redis_backend *backend, sg_redis_commands *batch,
                                                syncguard_extend_op *items,
                                                const syncguard_limits *limits, syncguard_error *err)

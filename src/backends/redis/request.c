@@ -1,7 +1,7 @@
 /*
  * One request within one operation's limits: it is sent again when a connection breaks, when the
- * server has forgotten the script, and when the cluster says that the slot is elsewhere. Sending
- * again is safe because every script acts by lock id.
+ * server has forgotten the script, and when the cluster says that the hash slot is elsewhere.
+ * Sending again is safe because every script acts by lock id.
  */
 #include "request.h"
 
@@ -9,8 +9,8 @@
 
 #include "confirm.h"
 
-/* A server that breaks every connection is not asked for ever, and after a few times with pauses.
- */
+/* A request is not sent forever to a server that breaks every connection, and after a few times
+ * with pauses. */
 #define MAX_BREAKS 12
 #define QUICK_BREAKS 3
 #define MAX_REDIRECTS 16
@@ -33,7 +33,7 @@ void sg_redis_request_init(sg_redis_request *request, sg_redis_backend *backend,
     request->spin = request->confirm = false;
     request->link = NULL;
     request->reply = NULL;
-    request->slot = SG_REDIS_SLOT_STABLE;
+    request->hash_slot = SG_REDIS_HASH_SLOT_STABLE;
     request->confirmed = request->armed = request->sent_again = request->unanswered = false;
     request->first_sent_ns = 0;
     sg_redis_text_init(&request->args);
@@ -112,7 +112,7 @@ void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out
 
 /* ---- sending once ---- */
 
-/* The shared link with the least to do. */
+/* The shared link with the fewest round trips under way. */
 static sg_redis_link *redis_request_choose_link(sg_redis_backend *backend)
 {
     sg_redis_link *best = &backend->links[0];
@@ -143,12 +143,12 @@ static void redis_request_refresh_topology(sg_redis_backend *backend,
     sg_redis_round_trip trip = {.text = &text, .replies = &reply, .count = 1};
     if (sg_redis_link_round_trip(redis_request_choose_link(backend), &trip, &share, NULL) ==
         SYNCGUARD_OK)
-        sg_redis_topology_read_slots(&backend->topology, reply, trip.peer);
+        sg_redis_topology_read_hash_slots(&backend->topology, reply, trip.peer);
     sg_redis_replies_free(&reply, 1);
     sg_redis_text_free(&text);
 }
 
-/* What a request has been through. */
+/* What has happened to a request so far. */
 typedef struct progress {
     bool by_sha;
     bool asking;
@@ -161,8 +161,8 @@ typedef struct progress {
     sg_redis_round_trip trip;
 } progress;
 
-/* Whether nothing of what arms a try was refused; what will never be permitted ends the reporting.
- */
+/* Whether none of the commands that arm a try was refused. A missing permission turns notifications
+ * off. */
 static bool redis_tracking_is_permitted(sg_redis_tracker *tracker, redisReply *const *replies,
                                         size_t count)
 {
@@ -175,7 +175,7 @@ static bool redis_tracking_is_permitted(sg_redis_tracker *tracker, redisReply *c
     return all;
 }
 
-/* Commands that go before the script; returns how many. */
+/* Adds the commands that go before the script; returns how many. */
 static size_t redis_request_add_preamble(const sg_redis_request *request, const progress *p,
                                          sg_redis_text *text)
 {
@@ -192,7 +192,7 @@ static size_t redis_request_add_preamble(const sg_redis_request *request, const 
     return 2;
 }
 
-/* Whether the answer says that something was changed; of the requests that replicas confirm. */
+/* Whether the reply says that something was changed. Only for requests that replicas confirm. */
 static bool redis_request_has_written(const sg_redis_request *request)
 {
     const redisReply *reply = request->reply;
@@ -204,7 +204,6 @@ static bool redis_request_has_written(const sg_redis_request *request)
     return reply->type == REDIS_REPLY_STRING;
 }
 
-/* One round trip. */
 static syncguard_status redis_request_round_trip(sg_redis_request *request, progress *p,
                                                  sg_redis_link *link, syncguard_error *err)
 {
@@ -236,7 +235,7 @@ static syncguard_status redis_request_round_trip(sg_redis_request *request, prog
     return status;
 }
 
-/* Sends it, and waits for the replicas if it wrote. */
+/* Sends the request once, and waits for the replicas if it wrote. */
 static syncguard_status redis_request_send_once(sg_redis_request *request, progress *p,
                                                 sg_redis_link *link, syncguard_error *err)
 {
@@ -251,7 +250,8 @@ static syncguard_status redis_request_send_once(sg_redis_request *request, progr
     return status;
 }
 
-/* The node that the slot moves to. A WAIT would hold up others, so it has a link of its own. */
+/* Sends the request to the node that the hash slot moves to. A WAIT would hold up other requests,
+ * so it gets a link of its own. */
 static syncguard_status redis_request_send_asking(sg_redis_request *request, progress *p,
                                                   syncguard_error *err)
 {
@@ -273,7 +273,8 @@ static syncguard_status redis_request_send_asking(sg_redis_request *request, pro
 
 /* ---- sending again ---- */
 
-/* Waits a little for the server to be able to answer; its own error if there is no time. */
+/* Pauses until the server may be able to answer; fails with the server's own error if there is no
+ * time. */
 static syncguard_status redis_request_pause(const sg_redis_request *request, progress *p,
                                             syncguard_error *err)
 {
@@ -284,8 +285,8 @@ static syncguard_status redis_request_pause(const sg_redis_request *request, pro
 }
 
 /*
- * MOVED, ASK and TRYAGAIN. OK if the request is to be sent again, or the slot is split; ABSENT for
- * other errors.
+ * MOVED, ASK and TRYAGAIN. OK if the request must be sent again, or the hash slot is split; ABSENT
+ * for other errors.
  */
 static syncguard_status redis_request_follow_redirect(sg_redis_request *request, progress *p,
                                                       const char *word, syncguard_error *err)
@@ -301,11 +302,11 @@ static syncguard_status redis_request_follow_redirect(sg_redis_request *request,
         if (p->redirects++ >= MAX_REDIRECTS)
             return SYNCGUARD_ABSENT;
         sg_redis_topology_moved(&request->backend->topology, host, port);
-        /* Nodes that point at each other are asked with pauses. */
+        /* Nodes may redirect to each other: after a few redirections there are pauses. */
         return p->redirects > 3 ? redis_request_pause(request, p, err) : SYNCGUARD_OK;
     }
     if (!request->one_name) {
-        request->slot = SG_REDIS_SLOT_SPLIT;
+        request->hash_slot = SG_REDIS_HASH_SLOT_SPLIT;
         return SYNCGUARD_OK;
     }
     if (was_asking || strcmp(word, "TRYAGAIN") == 0)
@@ -316,7 +317,8 @@ static syncguard_status redis_request_follow_redirect(sg_redis_request *request,
     return SYNCGUARD_OK;
 }
 
-/* An error reply: OK if the request is to be sent again, or the slot is split; else the failure. */
+/* Interprets an error reply. OK if the request must be sent again, or the hash slot is split; else
+ * the failure. */
 static syncguard_status redis_request_interpret_error(sg_redis_request *request, progress *p,
                                                       syncguard_error *err)
 {
@@ -340,8 +342,7 @@ static syncguard_status redis_request_interpret_error(sg_redis_request *request,
     return sg_redis_fail_reply(err, request->reply);
 }
 
-/* Reading scripts answer with an array that begins with the time, the others with a number or text.
- */
+/* Reading scripts answer with an array that begins with the time, others with a number or text. */
 static bool redis_request_reply_is_valid(const sg_redis_request *request)
 {
     const redisReply *reply = request->reply;
@@ -353,8 +354,8 @@ static bool redis_request_reply_is_valid(const sg_redis_request *request)
     return reply->type == REDIS_REPLY_INTEGER || reply->type == REDIS_REPLY_STRING;
 }
 
-/* The script ran on a node that has only some of the names: the slot moves. */
-static bool redis_request_slot_is_split(const sg_redis_request *request)
+/* The script ran on a node that has only some of the names: the hash slot moves. */
+static bool redis_request_hash_slot_is_split(const sg_redis_request *request)
 {
     const redisReply *answer = request->reply;
     if (request->backend->config.mode != SYNCGUARD_REDIS_CLUSTER || request->one_name)
@@ -371,7 +372,7 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
     memset(&p, 0, offsetof(progress, trip));
     p.trip.generation = p.trip.only = 0;
     p.by_sha = true;
-    request->slot = SG_REDIS_SLOT_STABLE;
+    request->hash_slot = SG_REDIS_HASH_SLOT_STABLE;
     for (;;) {
         sg_redis_link *link =
             request->link != NULL ? request->link : redis_request_choose_link(backend);
@@ -389,22 +390,23 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
         if (request->reply->type != REDIS_REPLY_ERROR) {
             if (!redis_request_reply_is_valid(request))
                 return sg_redis_fail_reply(err, request->reply);
-            if (redis_request_slot_is_split(request))
-                request->slot = SG_REDIS_SLOT_SPLIT;
+            if (redis_request_hash_slot_is_split(request))
+                request->hash_slot = SG_REDIS_HASH_SLOT_SPLIT;
             else if (p.asking)
-                request->slot = SG_REDIS_SLOT_IMPORTING;
+                request->hash_slot = SG_REDIS_HASH_SLOT_IMPORTING;
             redis_request_refresh_topology(backend, request->limits);
             return SYNCGUARD_OK;
         }
         status = redis_request_interpret_error(request, &p, err);
-        if (status != SYNCGUARD_OK || request->slot == SG_REDIS_SLOT_SPLIT)
+        if (status != SYNCGUARD_OK || request->hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
             return status;
     }
 }
 
 /* ---- commands and batches ---- */
 
-/* MOVED or READONLY in any of the replies: corrects the topology; the whole is to be sent again. */
+/* MOVED or READONLY in any of the replies: corrects the topology. All commands must be sent
+ * again. */
 static bool redis_commands_are_redirected(sg_redis_backend *backend,
                                           const sg_redis_round_trip *trip, int *refusals)
 {
@@ -453,7 +455,7 @@ syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_comm
             redis_request_refresh_topology(backend, limits);
             return SYNCGUARD_OK;
         }
-        commands->sent_before = true; /* the others may have been carried out */
+        commands->sent_before = true; /* the others may have been applied */
         sg_redis_replies_free(trip.replies, trip.count);
     }
 }

@@ -1,12 +1,12 @@
 /*
- * Name resolution that cannot hold the caller.
+ * Name resolution that cannot block the caller beyond its limits.
  *
- * getaddrinfo may hang for half a minute, so it runs in a thread of its own
- * whose result may be abandoned: the resolution is counted by references, and the
- * last one frees it. Numeric addresses are read in place, without a thread.
+ * getaddrinfo may hang for half a minute, so it runs in a thread of its own whose result may be
+ * abandoned: the resolution is reference-counted, and the last owner frees it. Numeric addresses
+ * are parsed by the caller, without a thread.
  *
- * A resolver that hangs must not collect threads without end: at most
- * MAX_RUNNING run at a time for one handle.
+ * A resolver that hangs must not accumulate threads: at most MAX_RUNNING run at a time for one
+ * handle.
  */
 #include "resolve.h"
 
@@ -27,7 +27,7 @@ struct sg_redis_resolver {
 
 struct sg_redis_resolution {
     atomic_int refs;
-    sg_redis_resolver *resolver; /* NULL: answered in place */
+    sg_redis_resolver *resolver; /* NULL: resolved without a thread */
     syncguard_parker parker;
     atomic_bool done;
     int error;
@@ -78,9 +78,8 @@ static void *resolution_thread_run(void *argument)
 {
     sg_redis_resolution *resolution = argument;
     resolution->error = resolution_query(resolution, AI_ADDRCONFIG);
-    if (resolution->error != 0)
-        resolution->error =
-            resolution_query(resolution, 0); /* loopback only: AI_ADDRCONFIG finds nothing */
+    if (resolution->error != 0) /* with only loopback, AI_ADDRCONFIG finds nothing */
+        resolution->error = resolution_query(resolution, 0);
     atomic_store(&resolution->done, true);
     syncguard_parker_unpark(&resolution->parker);
     atomic_fetch_sub(&resolution->resolver->running, 1);
@@ -98,8 +97,7 @@ static syncguard_status resolution_query_in_thread(sg_redis_resolver *resolver,
         return status;
     if (atomic_fetch_add(&resolver->running, 1) >= MAX_RUNNING) {
         atomic_fetch_sub(&resolver->running, 1);
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "redis: name resolution hangs");
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "name resolution hangs");
     }
     atomic_fetch_add(&resolver->refs, 1);
     resolution->resolver = resolver;
@@ -108,8 +106,7 @@ static syncguard_status resolution_query_in_thread(sg_redis_resolver *resolver,
     if (syncguard_thread_start(&thread, resolution_thread_run, resolution) != 0) {
         atomic_fetch_sub(&resolver->running, 1);
         atomic_fetch_sub(&resolution->refs, 1);
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
-                              "redis: no thread to resolve with");
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no thread to resolve with");
     }
     pthread_detach(thread);
     while (!atomic_load(&resolution->done)) {
@@ -119,7 +116,7 @@ static syncguard_status resolution_query_in_thread(sg_redis_resolver *resolver,
     }
     if (resolution->error != 0)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "redis: the server's name cannot be resolved");
+                              "the server's name cannot be resolved");
     return SYNCGUARD_OK;
 }
 

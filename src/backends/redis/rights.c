@@ -1,6 +1,6 @@
 /*
  * Whether the user may do what the operations need. A script asks the server about each command
- * with the names that it is used with; nothing is carried out. Servers before 7.0 cannot tell.
+ * with the names that it is used with; no command is run. Servers before 7.0 cannot tell.
  */
 #include "rights.h"
 
@@ -10,8 +10,8 @@
 #include "request.h"
 
 /*
- * For each question, a count and so many words: 1 if the command is permitted. A command that the
- * server does not know is not.
+ * For each question the script gets a count and that many words. It returns 1 if the command is
+ * permitted. A command that the server does not know is not permitted.
  */
 static const char SCRIPT[] = "if not redis.acl_check_cmd then return -1 end\n"
                              "local out, i = {}, 1\n"
@@ -45,7 +45,7 @@ static const struct {
 /* Which name a command is used with. */
 typedef enum name_kind { NO_NAME, LOCK, INDEX, COUNTER, NAME_KINDS } name_kind;
 
-/* What a command needs of a pattern (%R~, %W~); INCR needs both, and tells nothing apart. */
+/* What a command needs of a pattern (%R~, %W~). INCR needs both, so it distinguishes nothing. */
 typedef enum name_access { OTHER, READS, WRITES } name_access;
 
 static const struct {
@@ -108,7 +108,7 @@ static syncguard_status redis_rights_make_names(const sg_redis_config *config,
     return sg_redis_name_counter(config, &names[LOCK], &names[COUNTER], err);
 }
 
-/* One question, as a count and so many words. */
+/* Adds one question, as a count and that many words. */
 static void redis_rights_add_question(sg_redis_text *args, size_t *count, const char *words,
                                       const sg_redis_name *name)
 {
@@ -166,7 +166,8 @@ static void redis_rights_add_word(char *list, size_t size, const char *word)
         snprintf(list + used, size - used, "%s%s", used > 0 ? " " : "", word);
 }
 
-/* True if no check with this name, or with this right, is permitted: then that is what lacks. */
+/* True if no check with this name, or with this right, is permitted: then the name or the right
+ * itself is missing. */
 static bool redis_rights_none_permitted(const redisReply *reply, name_kind kind, const char *right)
 {
     for (size_t i = 0; i < CHECKS; i++) {
@@ -197,8 +198,8 @@ static bool redis_rights_any_permitted(const redisReply *reply, name_access acce
     return false;
 }
 
-/* What the user may not do with any name, if it may do the other: a pattern like %R~ refuses the
- * same as missing commands, and the server does not say which. NULL: both or neither. */
+/* The access that the user has to no name, if it has the other one: a pattern like %R~ refuses the
+ * same as missing commands, and the server does not say which. NULL: it has both or neither. */
 static const char *redis_rights_refused_access(const redisReply *reply)
 {
     bool reads = redis_rights_any_permitted(reply, READS);

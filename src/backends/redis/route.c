@@ -2,12 +2,12 @@
  * Connecting to the primary.
  *
  * A single server is where the configuration says. Behind Sentinel the sentinels are asked at every
- * connect, and the answer is checked with ROLE. In a Cluster all names of a handle share one slot
- * (the prefix has a hash tag), so there is one node to talk to: any node tells which by MOVED.
+ * connect, and the answer is checked with ROLE. In a Cluster all names of a handle share one hash
+ * slot (the prefix has a hash tag), so there is one node to talk to: any node tells which by MOVED.
  * Sentinels and nodes are tried in turn, those of the configuration and those that others have
  * named.
  *
- * An address that another server has named may belong to somebody else by the time it is used: a
+ * An address that another server has named may belong to a foreign server by the time it is used: a
  * lock that such a server granted would be worthless. So a node or sentinel must still have the id
  * that was named. An address of the configuration is trusted.
  */
@@ -47,7 +47,7 @@ static syncguard_status route_check_id(const redisReply *reply, const char *id,
     if (id[0] == '\0' || (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, id) == 0))
         return SYNCGUARD_OK;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "MYID",
-                          "redis: another server has the address of one that was learnt");
+                          "another server has the address of one that was learnt");
 }
 
 /* ---- Sentinel ---- */
@@ -62,7 +62,7 @@ static syncguard_status route_read_primary(const redisReply *reply, sg_redis_nod
         reply->element[1]->type != REDIS_REPLY_STRING || reply->element[0]->len > 255 ||
         !sg_redis_topology_port(reply->element[1]->str, &primary->port))
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "redis: the sentinel does not know this primary");
+                              "the sentinel does not know this primary");
     snprintf(primary->host, sizeof primary->host, "%s", reply->element[0]->str);
     return SYNCGUARD_OK;
 }
@@ -107,12 +107,12 @@ static syncguard_status route_check_role(sg_redis_connection *conn, const syncgu
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "ROLE", NULL);
     syncguard_status status = sg_redis_connection_call(conn, &text, &reply, 1, limits, err);
-    /* An ACL may forbid ROLE: then a replica shows itself by READONLY. */
+    /* An ACL may forbid ROLE: then a replica is recognized by READONLY. */
     if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
         reply->element[0]->type == REDIS_REPLY_STRING &&
         strcmp(reply->element[0]->str, "master") != 0)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "READONLY",
-                                "redis: the sentinels name a server that is no primary");
+                                "the sentinels name a server that is no primary");
     sg_redis_replies_free(&reply, 1);
     sg_redis_text_free(&text);
     return status;
@@ -167,9 +167,9 @@ static syncguard_status route_learn_nodes(sg_redis_topology *topology, sg_redis_
                                           syncguard_error *err)
 {
     sg_redis_text text;
-    size_t count = 0, slots = id[0] != '\0' ? 1 : 0;
+    size_t count = 0, nodes_index = id[0] != '\0' ? 1 : 0;
     sg_redis_text_init(&text);
-    if (slots == 1) {
+    if (nodes_index == 1) {
         sg_redis_text_words(&text, "CLUSTER", "MYID", NULL);
         count++;
     }
@@ -181,10 +181,10 @@ static syncguard_status route_learn_nodes(sg_redis_topology *topology, sg_redis_
     redisReply *replies[2] = {NULL, NULL};
     if (count > 0)
         status = sg_redis_connection_call(conn, &text, replies, count, limits, err);
-    if (status == SYNCGUARD_OK && slots == 1)
+    if (status == SYNCGUARD_OK && nodes_index == 1)
         status = route_check_id(replies[0], id, err);
-    if (status == SYNCGUARD_OK && count > slots)
-        sg_redis_topology_read_slots(topology, replies[slots], conn->peer);
+    if (status == SYNCGUARD_OK && count > nodes_index)
+        sg_redis_topology_read_hash_slots(topology, replies[nodes_index], conn->peer);
     sg_redis_replies_free(replies, 2);
     sg_redis_text_free(&text);
     return status;

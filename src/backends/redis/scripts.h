@@ -1,5 +1,4 @@
-/* The scripts (scripts/) and their answers. CMake makes scripts.c with the texts and their SHA-1.
- */
+/* The scripts (scripts/) and their answers. CMake makes scripts.c with their texts and SHA-1s. */
 #ifndef SYNCGUARD_REDIS_SCRIPTS_H
 #define SYNCGUARD_REDIS_SCRIPTS_H
 
@@ -30,7 +29,7 @@ enum {
     SG_REDIS_BAD_COUNTER = -3,
     SG_REDIS_COUNTER_ENDS = -4,
     SG_REDIS_ID_SPENT = -5,
-    SG_REDIS_ELSEWHERE = -6 /* the node has only some of the lock's names: the slot moves */
+    SG_REDIS_ELSEWHERE = -6 /* the node has only some of the lock's names: the hash slot moves */
 };
 
 #endif

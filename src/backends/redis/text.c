@@ -7,7 +7,7 @@
 #include "syncguard/sys/alloc.h"
 #include "text.h"
 
-/* Nobody sends more than this at once. */
+/* The longest text that is sent at once. */
 #define MAX_TEXT (64u << 20)
 
 void sg_redis_text_init(sg_redis_text *text)

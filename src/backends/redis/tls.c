@@ -4,13 +4,13 @@
  * When the process ends, OpenSSL cleans up while threads of this library or of the application may
  * still use it. So every call is counted (enter and leave), and a handler of ours, which runs
  * before OpenSSL's, refuses further calls and waits for those under way, which never block. A
- * refused call fails like a broken connection. The state that OpenSSL keeps per thread is part of
- * this: a thread of ours frees it in a counted call, because its destructor would run at any time
- * beside that cleanup.
+ * refused call fails like a broken connection. The same holds for the state that OpenSSL keeps per
+ * thread: a thread of ours frees it in a counted call, because its destructor could run in parallel
+ * to that cleanup.
  *
- * OpenSSL's socket BIO writes with write(2), which raises SIGPIPE; ours sends
- * with MSG_NOSIGNAL. Verification is on unless the configuration turns it off;
- * then the session is still encrypted, but with whomever answers.
+ * OpenSSL's socket BIO writes with write(2), which raises SIGPIPE; ours sends with MSG_NOSIGNAL.
+ * Verification is on unless the configuration turns it off; then the session is still encrypted,
+ * but the identity of the server is unknown.
  */
 #include "tls.h"
 
@@ -33,7 +33,7 @@
 /* Longest wait at exit for threads that are inside OpenSSL: they never block there, but a busy
  * machine may not let them run. */
 #define EXIT_WAIT_MS 10000
-/* How long a thread that would end during exit stays, until OpenSSL's cleanup is over. */
+/* How long a thread that would end during exit waits for the end of OpenSSL's cleanup. */
 #define CLEANUP_WAIT_MS 1000
 
 static atomic_int inside;
@@ -74,7 +74,7 @@ void sg_redis_tls_thread_ends(void)
 
 static syncguard_status tls_fail_exiting(syncguard_error *err)
 {
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "redis: the process exits");
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "the process exits");
 }
 
 static void tls_exit_handler(void)
@@ -99,9 +99,9 @@ struct sg_redis_tls {
     bool verify;
 };
 
-/* One call of OpenSSL goes on as long as it can read messages without data, such as
- * HelloRequest or KeyUpdate. After this many reads it is told that there is nothing to read, so
- * that its caller gets to look at its limits. */
+/* One call of OpenSSL continues as long as it can read messages without data, such as HelloRequest
+ * or KeyUpdate. After this many reads it is told that there is nothing to read, so that its caller
+ * can check the limits. */
 #define MOST_READS 64
 
 /* What a session reads from and writes to. */
@@ -169,11 +169,11 @@ static syncguard_status tls_check_file(const char *option, const char *path, syn
     if (path == NULL)
         return SYNCGUARD_OK;
     if (stat(path, &about) != 0 || faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "redis: %s cannot be read: %s", option, syncguard_errno_text(errno));
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s cannot be read: %s",
+                              option, syncguard_errno_text(errno));
     if (!S_ISREG(about.st_mode))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "redis: %s cannot be read: it is not a regular file", option);
+                              "%s cannot be read: it is not a regular file", option);
     return SYNCGUARD_OK;
 }
 
@@ -185,8 +185,7 @@ static syncguard_status tls_check_all_files(const sg_redis_config *config, syncg
     return status == SYNCGUARD_OK ? tls_check_file("tls_key", config->tls_key, err) : status;
 }
 
-/* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for the answer.
- */
+/* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for that. */
 static int tls_refuse_password(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;
@@ -205,21 +204,21 @@ static syncguard_status tls_load_files(const sg_redis_config *config, SSL_CTX *c
     if (config->tls_ca != NULL) {
         if (SSL_CTX_load_verify_locations(context, config->tls_ca, NULL) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_ca contains no certificate");
+                                  "tls_ca contains no certificate");
     } else if (SSL_CTX_set_default_verify_paths(context) != 1) {
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: no certificate store");
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "no certificate store");
     }
     if (config->tls_cert != NULL) {
         SSL_CTX_set_default_passwd_cb(context, tls_refuse_password);
         const char *key = config->tls_key != NULL ? config->tls_key : config->tls_cert;
         if (SSL_CTX_use_certificate_chain_file(context, config->tls_cert) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_cert contains no certificate");
+                                  "tls_cert contains no certificate");
         if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
             SSL_CTX_check_private_key(context) != 1)
             return syncguard_fail(
                 err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                "redis: tls_key contains no key, is encrypted, or does not fit tls_cert");
+                "tls_key contains no key, is encrypted, or does not fit tls_cert");
     }
     return SYNCGUARD_OK;
 }
@@ -242,7 +241,7 @@ syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls
     syncguard_status status = SYNCGUARD_OK;
     if (tls->context == NULL || tls->method == NULL) {
         status = syncguard_fail_memory(err);
-        goto out;
+        goto done;
     }
     SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION);
     SSL_CTX_set_mode(tls->context,
@@ -250,10 +249,10 @@ syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls
     SSL_CTX_set_verify(tls->context, tls->verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     status = tls_load_files(config, tls->context, err);
     if (status != SYNCGUARD_OK)
-        goto out;
+        goto done;
     *out = tls;
     tls = NULL;
-out:
+done:
     ERR_clear_error();
     sg_redis_tls_leave();
     sg_redis_tls_free(tls);
@@ -272,7 +271,7 @@ void sg_redis_tls_free(sg_redis_tls *tls)
     syncguard_free(tls);
 }
 
-/* Name or address that the certificate must carry. */
+/* Sets the name or address that the certificate must contain. */
 static bool tls_session_expect_peer(sg_redis_tls *tls, SSL *ssl, const char *host)
 {
     unsigned char address[16];
@@ -298,7 +297,7 @@ static syncguard_status tls_session_create(sg_redis_tls *tls, int fd, const char
         ERR_clear_error();
         return memory ? syncguard_fail_memory(err)
                       : syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
-                                       "redis: the server's name cannot be checked");
+                                       "the server's name cannot be checked");
     }
     t->fd = fd;
     BIO_set_data(bio, t);
@@ -319,7 +318,7 @@ syncguard_status sg_redis_tls_session(sg_redis_tls *tls, int fd, const char *hos
     return status;
 }
 
-/* What makes the verdict on a server's certificate a better one. */
+/* What the user can do about a certificate that was not accepted. */
 static const char *tls_verdict_remedy(long verdict)
 {
     switch (verdict) {
@@ -353,13 +352,12 @@ static syncguard_status tls_handshake_step(SSL *ssl, short *events, syncguard_er
     long verdict = SSL_get_verify_result(ssl);
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "TLS",
-                              "redis: the server's certificate is not accepted (%s)%s",
+                              "the server's certificate is not accepted (%s)%s",
                               X509_verify_cert_error_string(verdict), tls_verdict_remedy(verdict));
     if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_UNEXPECTED_MESSAGE)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
-                              "redis: the server answers without TLS on this port");
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
-                          "redis: TLS handshake failed");
+                              "the server answers without TLS on this port");
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "TLS handshake failed");
 }
 
 syncguard_status sg_redis_tls_handshake(SSL *ssl, int fd, const syncguard_limits *limits,

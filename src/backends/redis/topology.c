@@ -1,12 +1,13 @@
 /*
- * Which other servers there are, so that a handle outlives the ones that it was given: the nodes of
- * a Cluster (CLUSTER SLOTS), or the other sentinels (SENTINEL SENTINELS). They are only candidates
- * for a connection; MOVED says which node has our slot, and a sentinel which server is the primary.
+ * Which other servers there are, so that a handle survives the loss of the servers that it was
+ * given: the nodes of a Cluster (CLUSTER SLOTS), or the other sentinels (SENTINEL SENTINELS). They
+ * are only candidates for a connection; MOVED says which node has our hash slot, and a sentinel
+ * which server is the primary.
  *
  * The generation counts changes of the primary; a connection of an older generation is not used
  * for new requests. A server that names no others leaves the list as it is.
  *
- * Locking: the mutex guards everything but learned_ns, for moments.
+ * Locking: the mutex guards everything but learned_ns, and is held only briefly.
  */
 #include "topology.h"
 
@@ -122,7 +123,7 @@ bool sg_redis_topology_redirection(const redisReply *reply, const char *peer, ch
     sg_redis_reply_word(reply, word);
     if (strcmp(word, "MOVED") != 0 && strcmp(word, "ASK") != 0)
         return false;
-    const char *at = strchr(reply->str, ' '); /* the slot */
+    const char *at = strchr(reply->str, ' '); /* the hash slot */
     at = at != NULL ? strchr(at + 1, ' ') : NULL;
     const char *colon = at != NULL ? strrchr(at, ':') : NULL;
     if (colon == NULL)
@@ -202,21 +203,21 @@ static void topology_read_node(const redisReply *node, const char *peer, sg_redi
                       node->element[2]->str);
 }
 
-/* Ranges of slots: [first, last, primary, replica, ...]. */
-void sg_redis_topology_read_slots(sg_redis_topology *topology, const redisReply *slots,
-                                  const char *peer)
+/* Ranges of hash slots: [first, last, primary, replica, ...]. */
+void sg_redis_topology_read_hash_slots(sg_redis_topology *topology, const redisReply *ranges,
+                                       const char *peer)
 {
     sg_redis_node nodes[SG_REDIS_MAX_NODES];
     size_t count = 0;
-    for (size_t i = 0; slots->type == REDIS_REPLY_ARRAY && i < slots->elements; i++) {
-        const redisReply *range = slots->element[i];
+    for (size_t i = 0; ranges->type == REDIS_REPLY_ARRAY && i < ranges->elements; i++) {
+        const redisReply *range = ranges->element[i];
         for (size_t k = 2; range->type == REDIS_REPLY_ARRAY && k < range->elements; k++)
             topology_read_node(range->element[k], peer, nodes, &count);
     }
     topology_store_nodes(topology, nodes, count);
 }
 
-/* Names and values of each other sentinel. */
+/* Names and values of each other sentinel: [[name, value, ...], ...]. */
 void sg_redis_topology_read_sentinels(sg_redis_topology *topology, const redisReply *sentinels)
 {
     sg_redis_node nodes[SG_REDIS_MAX_NODES];

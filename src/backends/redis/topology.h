@@ -8,7 +8,7 @@
 
 #include "options.h"
 
-/* Other servers that are remembered, beside the seeds. */
+/* Other servers that are remembered, besides the seeds. */
 #define SG_REDIS_MAX_NODES 64
 
 typedef struct sg_redis_node {
@@ -29,12 +29,13 @@ typedef struct sg_redis_topology {
 } sg_redis_topology;
 
 uint64_t sg_redis_topology_generation(sg_redis_topology *topology);
-/* The primary is elsewhere: forces new connections, unless that has happened since `seen`. */
+/* The primary is elsewhere: forces new connections, unless the generation has changed since
+ * `seen`. */
 void sg_redis_topology_forget(sg_redis_topology *topology, uint64_t seen);
 void sg_redis_topology_moved(sg_redis_topology *topology, const char *host, int port);
 /* The node that redirections point at, with its id if that is known. False: there is none. */
 bool sg_redis_topology_target(sg_redis_topology *topology, sg_redis_node *out);
-/* The target cannot be reached: the others are asked where the slot is now. */
+/* The target cannot be reached: the others are asked where the hash slot is now. */
 void sg_redis_topology_lose_target(sg_redis_topology *topology);
 
 /* The seeds and the servers that they have named, in the order in which they are tried. */
@@ -46,14 +47,14 @@ void sg_redis_topology_begin_with(sg_redis_topology *topology, size_t number);
 
 /* Reads a port that another server names. */
 bool sg_redis_topology_port(const char *text, int *port);
-/* Reads "MOVED slot host:port" or "ASK ..."; peer is used for an empty host. */
+/* Reads "MOVED HASH-SLOT HOST:PORT" or "ASK ..."; peer is used for an empty host. */
 bool sg_redis_topology_redirection(const redisReply *reply, const char *peer, char host[256],
                                    int *port);
-/* Whether the list of nodes is that old; then it is the caller's to make it anew. */
+/* Whether the list of nodes is older than age_ns. If so, the caller must renew it. */
 bool sg_redis_topology_due(sg_redis_topology *topology, int64_t age_ns);
 /* Reads the answer to CLUSTER SLOTS of peer. */
-void sg_redis_topology_read_slots(sg_redis_topology *topology, const redisReply *slots,
-                                  const char *peer);
+void sg_redis_topology_read_hash_slots(sg_redis_topology *topology, const redisReply *ranges,
+                                       const char *peer);
 /* Reads the answer to SENTINEL SENTINELS. */
 void sg_redis_topology_read_sentinels(sg_redis_topology *topology, const redisReply *sentinels);
 

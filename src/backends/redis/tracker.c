@@ -2,7 +2,7 @@
  * The state of client tracking.
  *
  * A connection that is to report runs CLIENT TRACKING with REDIRECT to the connection that notify.c
- * reads. OPTIN: only what follows CLIENT CACHING YES is tracked, so that uncontended work pays
+ * reads. OPTIN: only what follows CLIENT CACHING YES is tracked, so that uncontended requests cost
  * nothing. NOLOOP: changes that the same connection makes are not reported.
  */
 #include "tracker.h"
@@ -69,8 +69,8 @@ void sg_redis_tracker_answer(sg_redis_tracker *tracker, uint64_t epoch, const re
     if (word[0] == '\0') {
         tracker->refusals = 0;
     } else if ((epoch == 0 || epoch == tracker->epoch) && !tracker->reconnect) {
-        /* Perhaps only the redirection is out of date, which other connections are told at the same
-         * time; but not again and again. */
+        /* Perhaps only the redirection is out of date, and other connections get the same error at
+         * the same time. But after several errors in a row, tracking is turned off. */
         memcpy(tracker->refusal, word, sizeof word);
         tracker->refusals++;
         if (strcmp(tracker->refusal, "NOPERM") == 0 || tracker->refusals >= MAX_REFUSALS)

@@ -1,9 +1,9 @@
 -- KEYS: lock, index, counter
 -- ARGV: ttl, life of the names (ttl and tolerance, ms), rest of the value, and the lock id if
 -- the index is hashed
--- The stored value: granted. A positive number: how long (ms) the other may still live.
--- -2: the lock's value is unreadable; -3: the counter is; -4: it is at its end; -5: this id was
--- taken back.
+-- The stored value: granted. A positive number: how long (ms) the current lock may still live.
+-- -2: the lock's value is unreadable; -3: the counter is unreadable; -4: the counter is at its end;
+-- -5: this id was taken back.
 local call = redis.call
 local lock_id = ARGV[4] or string.sub(KEYS[2], -22)
 local value = call('GET', KEYS[1])
@@ -15,7 +15,7 @@ if value then
   local left = expires + ARGV[2] - ARGV[1] - now
   if left > 0 then
     if id == lock_id then
-      -- Sent again. WAIT counts what its connection wrote, so this one writes, too.
+      -- Sent again. WAIT covers what its connection wrote, so this request writes, too.
       local kept = redis.pcall('PEXPIRE', KEYS[1], math.ceil(left))
       return type(kept) == 'table' and kept or value
     end
@@ -51,7 +51,7 @@ value = string.format(
 call('SET', KEYS[1], value, 'PX', ARGV[2])
 if type(stale) == 'string' and stale ~= lock_id and not ARGV[4] and #stale == 22
     and string.find(stale, '^[%w_-]+$') then
-  -- The lock is granted: whatever is wrong with that name must not look like a failure.
+  -- The lock is granted: a problem with that name must not look like a failure.
   local old = string.sub(KEYS[2], 1, -23) .. stale
   if redis.pcall('GET', old) == KEYS[1] then
     redis.pcall('DEL', old)

@@ -1,6 +1,6 @@
 -- KEYS: lock, index
 -- ARGV: expiry as it was seen, guard (ms), and the lock id if the index is hashed
--- 1: removed; 0: not what was seen, or not dead for long enough; -2: unreadable.
+-- 1: removed; 0: not the record that was seen, or not dead for long enough; -2: unreadable.
 local value = redis.call('GET', KEYS[1])
 if not value then
   return 0

@@ -1,6 +1,6 @@
-  -- Sets id and expires from value. Our own layout has every field at its place as long as times
-  -- have 13 digits (until 2286); anything else is decoded. Only the expiry must be readable: it
-  -- decides whether the lock is live. An id that is no text is nobody's.
+  -- Sets id and expires from value. Our own layout has every field at a fixed place as long as
+  -- times have 13 digits (until 2286); anything else is decoded. Only the expiry must be readable:
+  -- it decides whether the lock is live. An id that is no text belongs to no client.
   local id, expires
   if #value > 126 then
     local a, b, c, d, e, f, g, h, i = struct.unpack('c11c22c16c13c16c13c10c15c9', value)

@@ -1,7 +1,7 @@
 -- KEYS: index; or lock, with all four arguments
 -- ARGV: ttl, life of the names (ttl and tolerance, ms), the lock id if the index is hashed, and a
 -- fourth one if the key is the lock
--- The new expiry; the rest as in release.
+-- The new expiry; other results as in release.
 local call = redis.call
 local name = ARGV[4] and KEYS[1] or call('GET', KEYS[1])
 if not name then

@@ -1,5 +1,6 @@
 -- KEYS: index
--- As read, for the lock that the index names; {now, -6} if that cannot be reached from here
+-- The same as read, for the lock that the index names; {now, -6} if the lock cannot be reached from
+-- here
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local name = redis.call('GET', KEYS[1])

@@ -1,11 +1,12 @@
 -- KEYS: lock
--- ARGV: ttl, life of the name (ttl and tolerance, ms), lock id, fence (15 digits), rest of the value,
--- and with a fence the time (acquiredAtMs) at which the name was taken
--- Part of an acquire while the slot moves. Fence zero: takes the name, which grants nothing yet.
--- Another fence: makes the grant, if the name has been ours since it was taken. A name that a late
--- copy of the first request took once more may have had another owner, with a higher fence, meanwhile.
--- The stored value: done. A positive number: how long (ms) the other may still live. 0: the name
--- is not ours any more. -2: the lock's value is unreadable.
+-- ARGV: ttl, life of the name (ttl and tolerance, ms), lock id, fence (15 digits), rest of the
+-- value, and with a fence the time (acquiredAtMs) at which the name was taken
+-- Part of an acquire while the hash slot moves. Fence zero: takes the name, which grants nothing
+-- yet. Another fence: makes the grant, if the name has been ours since it was taken. If a late copy
+-- of the first request took the name once more, another owner may have had it meanwhile, with a
+-- higher fence.
+-- The stored value: done. A positive number: how long (ms) the current lock may still live. 0: the
+-- name is not ours any more. -2: the lock's value is unreadable.
 local call = redis.call
 local value = call('GET', KEYS[1])
 local time = call('TIME')
@@ -22,7 +23,7 @@ if value then
     ours = taking or string.find(value, '"acquiredAtMs":' .. ARGV[6] .. ',', 1, true)
       or string.find(value, '"fence":"' .. ARGV[4] .. '"', 1, true)
     if taking and not string.find(value, '"fence":"000000000000000"', 1, true) then
-      -- Granted by an earlier sending. WAIT counts what its connection wrote, so this writes, too.
+      -- Granted by an earlier sending. WAIT covers what its connection wrote, so this writes, too.
       local kept = redis.pcall('PEXPIRE', KEYS[1], math.ceil(left))
       return type(kept) == 'table' and kept or value
     end

@@ -2,7 +2,7 @@
 -- ARGV: tolerance, a second one if the value is wanted, the lock id if the index is hashed, and a
 -- fourth one if the key is the lock
 -- The lock's name (or value): released. 0: nothing there; 1: it had expired; -2: unreadable
--- value; -6: the lock's name cannot be reached from here (a slot that moves).
+-- value; -6: the lock's name cannot be reached from here (a hash slot that moves).
 local call = redis.call
 local name = ARGV[4] and KEYS[1] or call('GET', KEYS[1])
 if not name then

@@ -7,7 +7,8 @@ if type(value) == 'string' then
   local fine, t = pcall(cjson.decode, value)
   held = fine and type(t) == 'table' and t.lockId == (ARGV[3] or string.sub(KEYS[2], -22))
 end
--- First what needs no memory: the lock must go even if there is no room for the tombstone.
+-- First the step that needs no memory: the lock must be deleted even if there is no room for the
+-- tombstone.
 if held then
   local gone = redis.pcall('DEL', KEYS[1])
   if type(gone) == 'table' then
