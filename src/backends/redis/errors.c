@@ -55,9 +55,9 @@ static const struct {
     {"MASTERDOWN", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the replica has lost its primary"},
     {"READONLY", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the server is a replica"},
     {"CLUSTERDOWN", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the cluster is down"},
-    {"TRYAGAIN", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the slot is being moved"},
-    {"MOVED", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the slot is elsewhere"},
-    {"ASK", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the slot is being moved"},
+    {"TRYAGAIN", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the hash slot is being moved"},
+    {"MOVED", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the hash slot is elsewhere"},
+    {"ASK", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the hash slot is being moved"},
     {"CROSSSLOT", SYNCGUARD_E_INVALID_ARGUMENT,
      "the server is a cluster: the prefix needs a hash tag"},
     {"BUSY", SYNCGUARD_E_SERVICE_UNAVAILABLE, "the server is busy with a script"},
@@ -94,7 +94,7 @@ syncguard_status sg_redis_fail_answer(int64_t answer, syncguard_error *err)
                               "the fence counter is not readable; it was left as it is");
     case SG_REDIS_COUNTER_ENDS:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
-                              "the fence counter has reached its end");
+                              "the fence counter has reached its limit");
     case SG_REDIS_ID_SPENT:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "SPENT",
                               "this lock id has been taken back");
@@ -127,7 +127,7 @@ bool sg_redis_is_broken(syncguard_status status, const syncguard_error *err)
 syncguard_status sg_redis_fail_moving(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN",
-                          "the slot of the lock is being moved to another node");
+                          "the hash slot of the lock is being moved to another node");
 }
 
 syncguard_status sg_redis_fail_replicas(syncguard_error *err)

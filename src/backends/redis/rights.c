@@ -35,8 +35,9 @@ static const struct {
     [CONFIRM] = {SYNCGUARD_BLOCK, "acquire and extend fail, because wait_replicas is set"},
     [WAKE] = {SYNCGUARD_WARN, "waiters are not told of a release: they poll, and start later"},
     [LIST] = {SYNCGUARD_WARN, "list fails, and stored records cannot be checked"},
-    [MOVE] = {SYNCGUARD_WARN, "operations fail when the slot of the locks moves to another node, "
-                              "or when the nodes of the URL are gone"},
+    [MOVE] = {SYNCGUARD_WARN,
+              "operations fail when the hash slot of the locks moves to another node, "
+              "or when the nodes of the URL are gone"},
     [EXAMINE] = {SYNCGUARD_WARN, "doctor cannot see how the server keeps its data"},
     [GREET] = {SYNCGUARD_WARN, "each connection is refused one command, which fills the server's "
                                "ACL log"},
