@@ -1,7 +1,7 @@
 /*
- * An uncontended acquire and release by one caller. All ways to open the store and the plain
- * client take turns in short blocks, so that all see the same machine; first, if the server may be
- * moved, with it on one processor and us on another, then left to the scheduler.
+ * An uncontended acquire and release by one caller. All ways to open the store and the plain client
+ * are measured alternately, in short blocks, so that all see the same machine; first, if the server
+ * may be moved, with the server on one processor and us on another, then left to the scheduler.
  */
 #include "bench.h"
 

@@ -1,13 +1,13 @@
 /*
- * The figures as SVG. Above, for each promise, how much of what it allows is used: below one it
- * holds, whatever its kind. Below, pairs per second by threads, ours beside the plain client.
+ * The figures as SVG. Above, for each promise, how much of its limit is used: below one it is kept,
+ * whatever its kind. Below, pairs per second by threads, the library beside the plain client.
  */
 #include <math.h>
 
 #include "bench.h"
 
 #define WIDTH 1120
-#define LEFT 490 /* where the bars begin */
+#define LEFT 490 /* the bars begin here */
 #define ROW 20
 #define TOP 82
 #define USED_MOST 2 /* the scale of the upper part ends here */
@@ -29,7 +29,7 @@ static const char *ink_of(const char *store)
     return "#444444";
 }
 
-/* How much of what the bar allows is used. */
+/* How much of the bar's limit is used. */
 static double used_of(const bench_figure *f, double ratio)
 {
     switch (f->judge) {

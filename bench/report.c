@@ -114,7 +114,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
 
 /* ---- reading back what figure_print_json wrote ---- */
 
-/* What stands after "name":, or "" if there is no such field. */
+/* The text after "name":, or "" if there is no such field. */
 static const char *figure_find_field(const char *line, const char *name)
 {
     char head[32];
@@ -134,7 +134,7 @@ static void figure_text_field(const char *line, const char *name, char *out, siz
 static void figure_read_bar(bench_figure *f, const char *bar)
 {
     f->judge = BENCH_INTEREST;
-    /* The longer words first: one of them begins as another does. */
+    /* The longer words first: one of them begins with another. */
     for (int how = BENCH_RATIO_MOST; how <= BENCH_MOST && f->judge == BENCH_INTEREST; how++) {
         size_t length = strlen(words[how]);
         if (strncmp(bar, words[how], length) == 0) {

@@ -9,9 +9,8 @@
 
 #define TTL 800
 #define INSIDE_MS 750 /* before the tolerance of the last lock is over */
-#define INSIDE_END_MS                                                                              \
-    100                /* before the first one's tolerance is over: a later read shows nothing     \
-                        */
+/* Before the tolerance of the first lock is over: a later read shows nothing. */
+#define INSIDE_END_MS 100
 #define OUTSIDE_MS 500 /* after the tolerance */
 #define CLEAN_TTL 600
 #define CLEANUP_MS 2400 /* past the expiry */

@@ -37,7 +37,7 @@ static void check(bool ok, const char *what)
     failures += ok ? 0 : 1;
 }
 
-// Whether action fails with code.
+// Whether action throws an error with this code.
 template <class Action> static bool fails(syncguard::errc code, Action &&action)
 {
     try {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Forged histories: each judgement of the checker finds what it is there for, and nothing else.
+"""Forged histories: each check of the checker finds the violation that it is there for, and no other.
 
     forged.py --build DIR
 
-A mutant shows that a fault of the library is found by some judgement; here each judgement has a history that it must
+A mutant shows that some check finds a fault of the library; here each check has a history that it must
 find broken, and most have one that differs only in what matters and is kept.
 """
 
@@ -305,12 +305,12 @@ CASES = [
 ]
 
 
-def judge(checker, arguments, records, folder):
+def run_checker(checker, arguments, records, folder):
     path = os.path.join(folder, "history")
     with open(path, "wb") as f:
         f.write(b"".join(records))
     ran = subprocess.run([checker, "--slack-ms", "5", *arguments, path], check=False, capture_output=True, text=True)
-    counted = re.search(r"(\d+) wake-ups judged", ran.stdout)
+    counted = re.search(r"(\d+) wake-ups checked", ran.stdout)
     return ran.returncode, re.findall(r"BROKEN key \d+: (.*)", ran.stdout), int(counted.group(1)) if counted else None
 
 
@@ -333,7 +333,7 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="syncguard-forged-") as folder:
         for what, arguments, records, expected in CASES:
-            code, said, counted = judge(checker, arguments, records, folder)
+            code, said, counted = run_checker(checker, arguments, records, folder)
             if isinstance(expected, int):
                 right = code == 0 and counted == expected
             else:
@@ -341,7 +341,7 @@ def main():
             if not right:
                 wrong += 1
                 print("%s: expected %s, heard %s (%d)" % (what, expected or "nothing", said or "nothing", code))
-        if judge(checker, [], [], folder)[0] != 2:
+        if run_checker(checker, [], [], folder)[0] != 2:
             wrong += 1
             print("an empty history was accepted")
     for what, answers, repairs, windows, expected in RECOVERIES:
@@ -350,7 +350,7 @@ def main():
         if took != expected:
             wrong += 1
             print("a client that %s: expected %d ms, heard %d ms" % (what, expected, took))
-    print("%d histories, %d judged wrongly" % (len(CASES) + 1 + len(RECOVERIES), wrong))
+    print("%d histories, %d with a wrong result" % (len(CASES) + 1 + len(RECOVERIES), wrong))
     return 1 if wrong else 0
 
 

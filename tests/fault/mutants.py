@@ -68,7 +68,7 @@ HALF = "a script that sees half of the names"
 EARLY = "a fence from before the lock was taken"
 REST = "an extend that ends a lock earlier and tells nobody"
 
-# What the checker must say of those that only one judgement is for.
+# What the checker must print for the mutants that only one check finds.
 REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lost was called twice",
            SILENT: "a lock was lost and on_lost was not called",
            LATE: "on_lost came after the lease had ended in the store",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Breaks things on purpose while clients work, and judges what they saw.
+"""Breaks things on purpose while clients work, and checks what they saw.
 
     run.py --build DIR [--stores a,b] [--faults x,y] [--seconds N] [--seed N] [--keep]
     run.py --build DIR --soak SECONDS [--stores a,b]
 
 One cell is one store with one kind of fault, injected again and again while
 several client processes take, extend and release locks. Afterwards the checker
-judges the recorded history, the time to each client's first answer after each repair is
+checks the recorded history, the time to each client's first answer after each repair is
 taken from it, and descriptors and threads of the clients are compared. A cell in which
-a client got nothing, nobody waited, few wake-ups could be judged, no child of the command
+a client got nothing, no client waited, few wake-ups could be checked, no child of the command
 ran, nothing was broken or a fault could not be injected shows nothing, and fails. One line
 per cell; exit 1 if any promise was broken that is not documented.
 """
@@ -154,7 +154,7 @@ def none(cell):
 
 
 def kill_server(cell):
-    while cell.time_left(4.5):  # what is released two seconds before the end can be judged
+    while cell.time_left(4.5):  # a release two seconds before the end can be checked
         cell.pause(0.7)
         with cell.window():
             with cell.crash():
@@ -736,7 +736,7 @@ def run_cell(options, store_name, fault_name, fault):
             if cell.proxy:
                 cell.proxy.close()
             store.stop()
-        return judge(options, cell, store_name, fault_name, fault, before, after, codes)
+        return check_cell(options, cell, store_name, fault_name, fault, before, after, codes)
     finally:
         if mounted:
             subprocess.run(["umount", folder + "/store"], check=False)
@@ -746,7 +746,7 @@ def run_cell(options, store_name, fault_name, fault):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def judge(options, cell, store_name, fault_name, fault, before, after, codes):
+def check_cell(options, cell, store_name, fault_name, fault, before, after, codes):
     slack = "25" if store_name == "firestore" else "5"
     files = [h for h in cell.histories if os.path.exists(h)]
     # Where connections break, a release may be sent again and then find nothing: that is OK.
@@ -758,7 +758,7 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
                for word in ("--crash-ns", str(begun), str(ended))
                if store_name in ("postgres", "postgres-standby")]
     # Firestore has no clock to ask: what a client with a wrong one says of a lock is its opinion.
-    # What it does to locks is judged.
+    # Its effect on locks is checked.
     stepped = (["--stepped-ms", str(CLOCK_STEP_S * 1000)]
                if store_name == "firestore" and cell.faketime else [])
     windows = [word for begun, ended in cell.windows
@@ -789,7 +789,7 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
     operations, grants, helper, wakes = [int(n) for n in found.groups()] if found else (0, 0, 0, 0)
     if wakes < options.wake_ups and checked.returncode == 0 and cell.store.name not in POLL_MS and \
             (store_name, fault_name) not in UNJUDGED:
-        problems.append("only %d wake-ups judged" % wakes)
+        problems.append("only %d wake-ups checked" % wakes)
     documented = (store_name, fault_name) in DOCUMENTED and problems in ([], ["promises broken"]) \
         and not any(what in line for line in text for what in NEVER)
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
@@ -906,7 +906,7 @@ def parse():
     parser.add_argument("--stop", type=float, default=0, metavar="SECONDS",
                         help="for how long stopped-server stops it; 0: at random")
     parser.add_argument("--wake-ups", type=int, default=3,
-                        help="how many must be judged in a cell of a store that wakes waiters")
+                        help="how many must be checked in a cell of a store that wakes waiters")
     parser.add_argument("--query", default="", help="options for the URL of the store")
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS",
                         help="random faults on all stores in turn, instead of the matrix")
