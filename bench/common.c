@@ -172,7 +172,7 @@ bool bench_pinned(void)
     return pinned.server != 0;
 }
 
-bool bench_judges(const bench_raw *raw)
+bool bench_has_bars(const bench_raw *raw)
 {
     return !raw->one_processor || bench_pinned();
 }

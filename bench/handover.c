@@ -254,7 +254,7 @@ static void handover_measure_forced(const bench_store *store, void *plain, int p
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
-    bool judged = bench_judges(raw);
+    bool has_bar = bench_has_bars(raw);
     int count = raw->turns >= 100 ? bench_often(store) : store->repetitions;
     bench_tidy(store);
     double p50[BENCH_MAX_REPETITIONS];
@@ -289,11 +289,11 @@ static void handover_measure_forced(const bench_store *store, void *plain, int p
                      raw->handover_us);
     else
         bench_report(store, name, "us", p50, limit, raw->round_trip_name, count,
-                     judged && raw->handover_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                     has_bar && raw->handover_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
                      raw->handover_bar[which]);
     snprintf(name, sizeof name, "hand-over, %d processes, p99", processes);
     bench_report(store, name, "us", p99, again, raw->round_trip_name, count,
-                 judged && raw->tail_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                 has_bar && raw->tail_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
                  raw->tail_bar[which]);
 }
 

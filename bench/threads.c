@@ -86,7 +86,7 @@ static void one_width(const bench_store *store, int width, bool pins)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
     if (pins)
         bench_pin(store, theirs[0].plain);
-    bool bar = raw->rate_threads == width && bench_judges(raw);
+    bool bar = raw->rate_threads == width && bench_has_bars(raw);
     int count = bar ? bench_often(store) : store->repetitions;
     double before = 0;
     double ours[BENCH_MAX_REPETITIONS];

@@ -4,7 +4,7 @@
     forged.py --build DIR
 
 A mutant shows that some check finds a fault of the library; here each check has a history that it must
-find broken, and most have one that differs only in what matters and is kept.
+find broken, and most have one with a small difference, which the checker must accept.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def keeper(**more):
 
 
 def waiter(back, status=0):
-    """Waits for what "a" holds."""
+    """Waits for the key that "a" holds."""
     if status:
         return rec(ACQUIRE, 100, back, UNKNOWN, thread=9, ttl=6000, sent=back - 1100, status=status, flags=HELPER)
     return grant("b", 2, 100, back, sent=back - 1, flags=HELPER, wait=6000)
@@ -88,7 +88,7 @@ def unknown(call, back):
 
 
 def command(lock, fence, call, back, ended=None):
-    """Its grant; with its end, also that and a child until 50 ms before."""
+    """The grant of a command; if it ends, also its end and a child until 50 ms before."""
     return [grant(lock, fence, call, back, ttl=1500, flags=7), *(() if ended is None else (
         *children(lock, back, ended - 50), rec(CHILD, call, ended, NO, thread=fence)))]
 
@@ -107,7 +107,7 @@ CHILDREN = "a child of the command outlived its lock"
 
 STOPPED = stopped(200, 1500)
 
-# What, the checker's arguments, the records, what it must say (None: nothing).
+# Name, the checker's arguments, the records, the message that it must print (None: none).
 CASES = [
     ("a grant after a release", [], [grant("a", 1, 0), release("a", 10), grant("b", 2, 20)], None),
     ("a grant after the expiry", [], [grant("a", 1, 0), grant("b", 2, 1400)], None),
