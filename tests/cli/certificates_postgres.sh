@@ -36,7 +36,7 @@ code=0
 timeout -k 1 20 setsid -w "$SG" run -n -b "$encrypted" k true <>pipe 2>err || code=$?
 same "refused" 69 $code
 check "says why" grep -q "could not load private key file" err
-check "asks nobody" lacks "$(cat err)" "pass phrase"
+check "does not ask" lacks "$(cat err)" "pass phrase"
 setsid "$SG" run -b "$encrypted" k true <>pipe 2>err &
 runner=$!
 check "it keeps trying" until_true 20 test -s err

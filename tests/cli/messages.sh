@@ -82,12 +82,12 @@ plant() {
 plant 30s
 check "we are no holder" lacks "$err" "held by $label"
 plant 50s
-check "somebody holds it" contains "$err" "held by $label:$(cat pid) for"
+check "it is held" contains "$err" "held by $label:$(cat pid) for"
 check "at the end, too" contains "$err" "held by $label:$(cat pid), expires in"
 # shellcheck disable=SC2016 # for the inner shell
 sh -c '"$2" acquire -q --ttl 30s --owner "$1:$$" own && exec "$2" run -n own -- true' sh "$label" "$SG" >/dev/null 2>err
 same "an older one" 1 $?
-check "somebody holds it" contains "$(cat err)" "'own' is held by $label"
+check "it is held" contains "$(cat err)" "'own' is held by $label"
 exits "free it" 0 release --key own --force
 
 # A lost lock: the message names it and its new holder.

@@ -26,7 +26,7 @@ check "never the id" lacks "$err" "$id"
 check "free" free deploy
 wait $holder
 same "the holder is ended" 76 $?
-exits "nobody holds it" 1 release --key deploy --force
+exits "it is not held" 1 release --key deploy --force
 check "says so" contains "$err" "'deploy' is not held"
 check "no audit line of nothing" lacks "$err" audit
 

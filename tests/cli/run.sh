@@ -56,7 +56,7 @@ check "-w 1 waits about a second, not $took ms" [ $took -ge 950 ]
 check "-w 1 does not wait for ever, not $took ms" [ $took -le 15000 ]
 exits "-w -E" 9 run -w 100ms -E 9 k -- touch ran
 exits "another key" 0 run -n other -- true
-check "nobody ran" [ ! -e ran ]
+check "no program ran" [ ! -e ran ]
 
 # Signals end the waiting at once.
 for name in TERM INT HUP; do
@@ -74,7 +74,7 @@ os.execv(sys.argv[1], sys.argv[1:])' "$SG" run -v k -- touch ran 2>waiting &
     same "SIG$name while waiting" $((128 + $(kill -l $name))) $code
     check "SIG$name ends it soon" [ $(($(now_ms) - begun)) -lt 5000 ]
 done
-check "nobody ran" [ ! -e ran ]
+check "no program ran" [ ! -e ran ]
 
 # A waiter gets the lock when the holder is done, and the holder exits as its child does.
 "$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >next &

@@ -36,7 +36,7 @@ same "max-hold" 76 $?
 # Without its audit line a forced release does not happen.
 exits "acquire" 0 acquire taken
 timeout -s KILL 60 "$SG" release --key taken --force 2>&9
-same "nobody reads the audit line" 70 $?
+same "the audit line has no reader" 70 $?
 "$SG" release --key taken --force 2>/dev/full
 same "a full disk" 70 $?
 "$SG" release --key taken --force 2>&-

@@ -154,7 +154,7 @@ static void test_moves(syncguard::backend &store)
           "the assigned lock is held by its new handle");
     first.detach();
     check(!first && store.is_locked("second"), "a detached lock stays");
-    check(store.release(id) && !store.release(id), "whoever has the id releases it");
+    check(store.release(id) && !store.release(id), "any holder of the id releases it");
 
     auto outlived = std::make_unique<syncguard::backend>(syncguard::backend::open("memory:"));
     syncguard::lock lock = outlived->acquire("k");

@@ -102,7 +102,7 @@ TWO = "two grants were held at the same time"
 BELIEF = "a holder believed in its lock after another was granted it"
 LATE = "on_lost came after the lease had ended in the store"
 SILENT = "a lock was lost and on_lost was not called"
-FREE = "a key stayed free while somebody waited for it"
+FREE = "a key stayed free while a client waited for it"
 CHILDREN = "a child of the command outlived its lock"
 
 STOPPED = stopped(200, 1500)
@@ -267,7 +267,7 @@ CASES = [
     ("a late acquire of a free key", [],
      [keeper(), release("a", 200), grant("b", 2, 500, 2550, sent=2549, flags=HELPER)], FREE),
     ("one wake-up to count", [], [keeper(ttl=6000), release("a", 200), waiter(300), rec(WRITE, 9000, fence=2)], 1),
-    ("a wake-up that nobody could miss", [],
+    ("a wake-up that no waiter could miss", [],
      [keeper(ttl=6000), release("a", 200), unknown(1000, 1010), waiter(300), rec(WRITE, 9000, fence=2)], 0),
 
     ("commands, one slow", [], [*command("a", 1, 0, 10, 150), *command("b", 2, 200, 2600, 2700),
@@ -340,7 +340,7 @@ def main():
                 right = code == (1 if expected else 0) and (not expected or expected in said)
             if not right:
                 wrong += 1
-                print("%s: expected %s, heard %s (%d)" % (what, expected or "nothing", said or "nothing", code))
+                print("%s: expected %s, got %s (%d)" % (what, expected or "nothing", said or "nothing", code))
         if run_checker(checker, [], [], folder)[0] != 2:
             wrong += 1
             print("an empty history was accepted")

@@ -56,20 +56,20 @@ TOLERANCE = "another tolerance in one place"
 GUARD = "a wrong clock that is not noticed"
 FOUND = "a re-send that does not write"
 WARNING = "a broken-off wait for the standby counts as success"
-WAKE = "a release that wakes nobody"
+WAKE = "a release that wakes no waiter"
 LEASE = "a lease that is counted too long"
 TWICE = "on_lost called twice"
 SILENT = "on_lost not called"
 LATE = "on_lost called late"
 KEPT = "a command that does not release"
-CHILD = "a child that nobody ends"
+CHILD = "a child that is never ended"
 GUARDED = "a watchdog that comes after the child"
 HALF = "a script that sees half of the names"
 EARLY = "a fence from before the lock was taken"
-REST = "an extend that ends a lock earlier and tells nobody"
+REST = "an extend that ends a lock earlier without a notification"
 
 # What the checker must print for the mutants that only one check finds.
-REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lost was called twice",
+REASONS = {WAKE: "a key stayed free while a client waited for it", TWICE: "on_lost was called twice",
            SILENT: "a lock was lost and on_lost was not called",
            LATE: "on_lost came after the lease had ended in the store",
            KEPT: "a command ended and did not release its lock",

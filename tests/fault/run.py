@@ -658,7 +658,7 @@ class Seen:
         if idle:
             problems.append("no grant for clients %s" % idle)
         if cell.options.single < cell.options.clients and not self.waited:
-            problems.append("nobody waited")
+            problems.append("no client waited")
         # Firestore gives nothing to a client with a wrong clock, and each command is a new client.
         if cell.options.clients not in self.granted and \
                 not (cell.faketime and cell.store.name == "firestore"):

@@ -96,7 +96,7 @@ def stale_command(build, url, environment, folder):
         runner.send_signal(signal.SIGSTOP)
         taken = subprocess.run([tool, "run", "-b", url, "-w", "40s", "command", "--", "true"],
                                env=environment, check=False)
-        need(taken.returncode == 0, "nobody took over: %d" % taken.returncode)
+        need(taken.returncode == 0, "no other holder took over: %d" % taken.returncode)
         runner.send_signal(signal.SIGCONT)
         code = runner.wait(60)
         need(code == 76, "run ended with %d" % code)

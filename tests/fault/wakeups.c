@@ -171,7 +171,7 @@ int check_wake_ups(const history *h, uint32_t key, size_t *checked)
             if (waiter != NULL)
                 result = broken(key,
                                 o->r.kind == HISTORY_RELEASE
-                                    ? "a key stayed free while somebody waited for it"
+                                    ? "a key stayed free while a client waited for it"
                                     : "a command ended and did not release its lock",
                                 &o->r, &waiter->r);
             else
