@@ -1,6 +1,6 @@
 #!/bin/bash
-# A command that is killed or stopped as soon as its program runs, which ignores SIGTERM: the watchdog is running already,
-# and kills the program. Each run is one chance to be faster than the watchdog.
+# A command that is killed or stopped as soon as its program runs, which ignores SIGTERM: the watchdog is running
+# already, and kills the program. Each run is one chance to be faster than the watchdog.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 

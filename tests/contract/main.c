@@ -62,7 +62,7 @@ typedef struct running {
     int exit_code;
 } running;
 
-/* What the command line asks for. */
+/* The selection of the command line. */
 typedef struct selection {
     bool chosen[GROUPS];
     size_t count;     /* of chosen groups */

@@ -359,13 +359,14 @@ static void wake_nobody(sg_waiting *waiting)
     (void)waiting;
 }
 
-/* What the last of so many waiters is told. The first of its key tries after first_ms at most. */
-static int64_t rest_among(int count, int keys, int64_t told_ms, int64_t first_ms)
+/* The rest that the last of `count` waiters reports; the first of its key tries after first_ms at
+ * most. */
+static int64_t rest_among(int count, int keys, int64_t armed_ms, int64_t first_ms)
 {
     fake_backend *p = fake_backend_open(NULL);
     sg_wait_queue *queue = p->base.core->wait_queue;
     sg_waiting *all = calloc((size_t)count, sizeof *all);
-    syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = told_ms};
+    syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = armed_ms};
     assert_non_null(all);
     for (int i = 0; i < count; i++) {
         char key[16];

@@ -82,7 +82,8 @@ REASONS = {WAKE: "a key stayed free while a client waited for it", TWICE: "on_lo
 CELLS = {TWICE: 3, SILENT: 3, LATE: 3, HALF: 4, EARLY: 3}
 
 # Tests of the suite, and the targets that must be built for them. A commit that the standby has not confirmed, and
-# then a failover to it; a command that is killed as soon as its child runs; a lease that is shortened while a waiter rests.
+# then a failover to it; a command that is killed as soon as its child runs; a lease that is shortened while a waiter
+# rests.
 STANDBY = "postgres_standby"
 WATCHDOG = "cli_watchdog"
 SQLITE_SUITE = "contract_sqlite"
@@ -410,7 +411,7 @@ def main():
     parser.add_argument("--controls", action="store_true",
                         help="change nothing, and expect that nothing is found")
     parser.add_argument("--check", action="store_true",
-                        help="only look whether the texts to change are in the source")
+                        help="only check that the texts to change are in the source")
     options = parser.parse_args()
     if options.check:
         return check_texts()

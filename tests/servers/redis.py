@@ -108,7 +108,7 @@ class Redis(Server):
                 "REDIS_TEST_RIGHTS": documented_rights(self.name)}
 
     def await_replicas(self, count):
-        """Waits until the replicas have what is written: after "online" alone, they may receive nothing for a second."""
+        """Waits until the replicas receive writes: after "online" alone, they may get nothing for a second."""
         for _ in range(300):
             if self.command("INFO", "replication").count(b"state=online") == count:
                 break
