@@ -1,4 +1,4 @@
-/* Clock, medians, pinning, and a pair of ours. */
+/* Clock, medians, pinning, and an acquire and release through the library. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -103,13 +103,13 @@ void bench_pair(syncguard_backend *backend, const char *key)
         bench_die("release", err.message);
 }
 
-/* Who was moved, and where everybody was before. */
+/* The processes that were moved, and the processors they had before. */
 static struct {
-    int server; /* 0: nobody */
+    int server; /* 0: none */
     cpu_set_t server_before, own_before;
 } pinned;
 
-/* The server with its processes; those that it starts later are where it is. */
+/* Moves the server with its processes; those that it starts later inherit the affinity. */
 static void server_set_affinity(int pid, const cpu_set_t *where)
 {
     char path[64];
@@ -121,7 +121,7 @@ static void server_set_affinity(int pid, const cpu_set_t *where)
         bench_die(path, "cannot be read");
     int child = 0;
     while (fscanf(file, "%d", &child) == 1)
-        (void)sched_setaffinity(child, sizeof *where, where); /* it may be gone */
+        (void)sched_setaffinity(child, sizeof *where, where); /* the process may be gone */
     fclose(file);
 }
 
@@ -172,7 +172,7 @@ bool bench_pinned(void)
     return pinned.server != 0;
 }
 
-bool bench_judges(const bench_raw *raw)
+bool bench_has_bars(const bench_raw *raw)
 {
     return !raw->one_processor || bench_pinned();
 }

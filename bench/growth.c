@@ -1,8 +1,8 @@
 /*
  * Does one more pair cost more when many locks are held? Places with 1, 1,000, 100,000 and
- * 1,000,000 live locks take turns; each pair is on a random key between the others. Where the
- * places would share a keyspace, it is filled and measured step by step instead. The locks are put
- * there in bulk, by writes that only the store sees, because only their number matters.
+ * 1,000,000 live locks are measured alternately; each pair is on a random key among the others. If
+ * the places would share a keyspace, it is filled and measured step by step instead. The locks are
+ * written in bulk, in a way that only the store sees, because only their number matters.
  */
 #include "bench.h"
 
@@ -63,7 +63,7 @@ void bench_growth(const bench_store *store)
     double base[BENCH_MAX_REPETITIONS];
     for (size_t size = 1; size < SIZES; size++) {
         char name[64];
-        memcpy(base, middle[0], sizeof base); /* reporting sorts */
+        memcpy(base, middle[0], sizeof base); /* bench_report sorts its arguments */
         snprintf(name, sizeof name, "pair, p50, %s locks in the store", names[size]);
         bench_report(store, name, "us", middle[size], base, "with 1 lock", store->repetitions,
                      BENCH_RATIO_MOST, 1.2);

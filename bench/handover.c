@@ -1,16 +1,18 @@
 /*
- * Hand-over between processes: from the moment one calls release until another, which was
- * waiting, has the lock in its hands.
+ * Hand-over between processes: from the moment one calls release until the acquire of another,
+ * which was waiting, returns.
  *
- * Copies of this program take turns. Forced: whoever has the lock holds it until all others wait
- * for it, as the library tells them, then for a moment more, releases, and stays away until another
- * has it (they share counts of both). A turn whose taker did not wait does not count. Of eight,
- * some that were woken in vain may still be trying when they are released to. In the free race
- * nobody stays away: what the slowest gets of it is told, no fairness is promised.
+ * Copies of this program take turns. Forced: the holder keeps the lock until all others wait for
+ * it, as the library tells them, then for a moment more, releases, and stays away until another
+ * process has the lock (they share counts of both). A turn whose taker did not wait does not count.
+ * With eight processes, some that were woken in vain may still be trying at the next release. In
+ * the free race no process stays away: the share of the slowest is reported, fairness is not
+ * promised.
  *
- * Left to itself the scheduler often puts a plain client and its server's process on one processor,
- * where a round trip takes a quarter of the time, and the processes of a hand-over on two. So all
- * is measured twice: with the server on one and all clients on another, and left to the scheduler.
+ * By default the scheduler often puts a plain client and its server's process on one processor,
+ * where a round trip takes a quarter of the time, and the processes of a hand-over on two. So
+ * everything is measured twice: with the server on one processor and all clients on another, and
+ * left to the scheduler.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,23 +25,23 @@
 
 #define MOST_PROCESSES 8
 #define MOST_TURNS 100000
-#define HOLD_US 200 /* beyond the moment when all others wait */
+#define HOLD_US 200 /* after the moment when all others wait */
 #define RACE_MS 2000
-#define LONGEST_S 30 /* for the others to do their part */
+#define LONGEST_S 30 /* for the other processes to do their part */
 
 typedef struct turn {
     char fence[SYNCGUARD_FENCE_SIZE];
     int pid;
-    double waits_us; /* since when; 0: it did not */
+    double waits_us; /* the time since when it has waited; 0: it did not wait */
     double acquired_us;
-    double released_us; /* when release was called */
+    double released_us; /* the time when release was called */
 } turn;
 
 static turn log_of_all[MOST_TURNS];
 
-/* What the processes share: a file beside the log. */
+/* Shared by the processes: a file beside the log. */
 typedef struct meeting {
-    bench_condition condition; /* its mutex is that of the counts */
+    bench_condition condition; /* its mutex protects the counts */
     long grants;
     int waiting;
     int gone; /* processes that have taken all their turns */
@@ -80,7 +82,7 @@ static void open_condition(bench_condition *condition)
     pthread_mutexattr_destroy(&mutex);
 }
 
-/* Takes the mutex. Returns until when to wait for a change. */
+/* Locks the mutex. Returns the time until which to wait for a change. */
 static struct timespec lock_condition(bench_condition *condition)
 {
     struct timespec end;
@@ -90,7 +92,7 @@ static struct timespec lock_condition(bench_condition *condition)
     return end;
 }
 
-/* With the mutex: until there may be something new. */
+/* Waits, with the mutex locked, until something may have changed. */
 static void wait_for_change(bench_condition *condition, const struct timespec *end)
 {
     if (pthread_cond_timedwait(&condition->changed, &condition->mutex, end) == 0)
@@ -99,7 +101,7 @@ static void wait_for_change(bench_condition *condition, const struct timespec *e
     bench_die("hand-over", "the others hang");
 }
 
-/* Adds to the counts. Returns that of the grants. */
+/* Adds to the counts. Returns the count of grants. */
 static long meeting_add_counts(meeting *shared, int grants, int waiting, int gone)
 {
     pthread_mutex_lock(&shared->condition.mutex);
@@ -237,7 +239,7 @@ static size_t handover_run_processes(const bench_store *store, int processes, lo
     return taken;
 }
 
-/* What a hand-over is counted in, in microseconds. */
+/* The unit of a hand-over, in microseconds. */
 static double handover_time_round_trip(const bench_raw *raw, void *plain)
 {
     double start = bench_us();
@@ -252,7 +254,7 @@ static void handover_measure_forced(const bench_store *store, void *plain, int p
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
-    bool judged = bench_judges(raw);
+    bool has_bar = bench_has_bars(raw);
     int count = raw->turns >= 100 ? bench_often(store) : store->repetitions;
     bench_tidy(store);
     double p50[BENCH_MAX_REPETITIONS];
@@ -265,7 +267,7 @@ static void handover_measure_forced(const bench_store *store, void *plain, int p
         for (size_t i = 0; i < samples; i++)
             trips[i] = handover_time_round_trip(raw, plain);
         size_t taken = handover_run_processes(store, processes, raw->turns / processes, 0);
-        /* And after them: the machine may have become slower or faster meanwhile. */
+        /* And afterwards: the machine may have become slower or faster meanwhile. */
         for (size_t i = samples; i < 2 * samples; i++)
             trips[i] = handover_time_round_trip(raw, plain);
         limit[r] = again[r] = bench_quantile(trips, 2 * samples, 0.5);
@@ -287,11 +289,11 @@ static void handover_measure_forced(const bench_store *store, void *plain, int p
                      raw->handover_us);
     else
         bench_report(store, name, "us", p50, limit, raw->round_trip_name, count,
-                     judged && raw->handover_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                     has_bar && raw->handover_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
                      raw->handover_bar[which]);
     snprintf(name, sizeof name, "hand-over, %d processes, p99", processes);
     bench_report(store, name, "us", p99, again, raw->round_trip_name, count,
-                 judged && raw->tail_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                 has_bar && raw->tail_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
                  raw->tail_bar[which]);
 }
 
@@ -341,7 +343,7 @@ static void handover_time_plain_turns(const bench_store *store, double *times)
     munmap(shared, sizeof *shared);
 }
 
-/* How near to the limit of one report and one try a hand-over can come at all. */
+/* How near a hand-over can come to the limit of one report and one try. */
 static void handover_measure_plain(const bench_store *store, void *plain)
 {
     static double times[MOST_TURNS];
@@ -354,7 +356,7 @@ static void handover_measure_plain(const bench_store *store, void *plain)
     for (int r = 0; r < store->repetitions; r++) {
         double trips[400];
         for (size_t i = 0; i < 400; i++) {
-            if (i >= 200) /* as a release comes: after a pause */
+            if (i >= 200) /* after a pause, as a real release comes */
                 bench_pause_us(HOLD_US);
             trips[i] = handover_time_round_trip(raw, plain);
         }
@@ -381,15 +383,15 @@ static void handover_measure_race(const bench_store *store)
         long counts[MOST_PROCESSES] = {0};
         size_t taken = handover_run_processes(store, MOST_PROCESSES, 0, RACE_MS);
         for (size_t i = 0; i < taken; i++) {
-            int who = 0;
-            while (pids[who] != 0 && pids[who] != log_of_all[i].pid)
-                who++;
-            pids[who] = log_of_all[i].pid;
-            counts[who]++;
+            int process = 0;
+            while (pids[process] != 0 && pids[process] != log_of_all[i].pid)
+                process++;
+            pids[process] = log_of_all[i].pid;
+            counts[process]++;
         }
         long least = counts[0];
-        for (int who = 1; who < MOST_PROCESSES; who++)
-            least = counts[who] < least ? counts[who] : least;
+        for (int process = 1; process < MOST_PROCESSES; process++)
+            least = counts[process] < least ? counts[process] : least;
         shares[r] = 100.0 * MOST_PROCESSES * (double)least / (double)taken;
     }
     bench_report(store, "free race of 8, smallest share of fair", "%", shares, NULL, NULL,
@@ -411,7 +413,7 @@ void bench_handover(const bench_store *store)
     if (raw->turns == 0)
         return;
     void *plain = raw->open(store->url);
-    if (bench_pin(store, plain)) { /* the round trips and the processes alike */
+    if (bench_pin(store, plain)) { /* for the round trips and the processes alike */
         handover_measure_all_forced(store, plain);
         bench_unpin();
     }

@@ -109,7 +109,7 @@ static void *taker_dispose_locks(void *argument)
     return NULL;
 }
 
-/* All takers at work at once. */
+/* Runs all takers at once. */
 static void takers_run(taker *takers, void *(*work)(void *))
 {
     for (int i = 0; i < TAKERS; i++) {
@@ -137,11 +137,12 @@ static syncguard_lock **locks_allocate(int count)
     syncguard_lock **locks = malloc((size_t)count * sizeof(syncguard_lock *));
     if (locks == NULL)
         bench_die("hold", "out of memory");
-    memset(locks, 1, (size_t)count * sizeof(syncguard_lock *)); /* counts as ours, not as theirs */
+    /* The pages are touched now, so that they do not count as the library's. */
+    memset(locks, 1, (size_t)count * sizeof(syncguard_lock *));
     return locks;
 }
 
-/* Resident bytes per lock in a fresh process, so that nothing that was freed is used again. */
+/* Resident bytes per lock in a fresh process, so that no freed memory is reused. */
 static double bytes_per_lock(const bench_store *store)
 {
     int pipes[2];
@@ -175,8 +176,8 @@ int bench_remember(const char *url, const char *text)
     syncguard_lock **locks = locks_allocate(count);
     syncguard_backend *backend = bench_open(url, NULL);
     taker takers[TAKERS];
-    /* What the handle and the threads need anyway: long enough that all are at work at once, so
-     * that every connection and every arena of malloc is there. */
+    /* What the handle and the threads need anyway: a run long enough for all threads to work at
+     * once, so that every connection and every arena of malloc exists. */
     takers_divide_locks(takers, backend, locks, count < 20 * TAKERS ? count : 20 * TAKERS, 600000,
                         NULL);
     takers_run(takers, taker_acquire_locks);
@@ -195,7 +196,7 @@ void bench_memory(const bench_store *store)
 {
     double bytes[BENCH_MAX_REPETITIONS];
     if (strcmp(store->raw->name, "memory") == 0)
-        return; /* the store itself is in there too */
+        return; /* the store itself is in this process too */
     for (int r = 0; r < store->repetitions; r++)
         bytes[r] = bytes_per_lock(store);
     bench_report(store, "memory per held lock", "bytes", bytes, NULL, NULL, store->repetitions,
@@ -220,7 +221,7 @@ static double cpu_us(void)
            (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
-/* For so long as BENCH_HELD_SECONDS says, else 3 minutes. */
+/* Runs for BENCH_HELD_SECONDS, by default 3 minutes. */
 void bench_held(const bench_store *store)
 {
     const char *seconds = getenv("BENCH_HELD_SECONDS");

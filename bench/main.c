@@ -5,14 +5,14 @@
  * `syncguard bench` and `make bench` call it. Without -b: the URL in SYNCGUARD_BENCH_URL, else
  * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
  * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --own, for a
- * server that nobody else uses, pairs and hand-overs (with Redis threads too) are measured with the
- * server on one processor and all its clients on another, then left to the scheduler. Groups that
- * were not asked for are those that fill no store and are over soon. --brief fills with a
+ * server that has no other users, pairs and hand-overs (with Redis threads too) are measured with
+ * the server on one processor and all its clients on another, then left to the scheduler. By
+ * default only the groups run that fill no store and take little time. --brief fills with a
  * hundredth, to try the program. Exits 1 if a bar is missed, 69 if no store can be reached.
  *
  * Everything is written to a place of our own in each store (place.c), which is removed at the end,
- * however the measuring ends (supervise.c); on a server of our own it is left to go with the
- * server.
+ * however the measurement ends (supervise.c); on a server of our own it is removed together with
+ * the server.
  */
 #include <getopt.h>
 
@@ -140,7 +140,8 @@ static void register_all(void)
     }
 }
 
-/* A child of this program, or a single answer: -1 if it is none of these. */
+/* Runs a child of this program, or the command of a single answer: -1 if the arguments name
+ * neither. */
 static int child_command_run(int argc, char **argv)
 {
     const char *given = getenv(BENCH_URL_VARIABLE);
@@ -169,7 +170,7 @@ typedef struct wish {
     bool own_server;
     bool brief;
     const char *plot;
-    const char *earlier; /* figures to read instead */
+    const char *earlier; /* figures to read instead of measuring */
     char own[BENCH_URL_SIZE];
     place places[MOST_STORES];
     int place_count;
@@ -242,7 +243,7 @@ static bool place_measure(const place *p, const wish *w)
     return true;
 }
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static int measure_all(void *context)
 {
     const wish *w = context;
@@ -265,8 +266,8 @@ static int place_clear(void *context)
     return 0;
 }
 
-/* Calls of the library have a deadline, those of the plain clients have none: a server that hangs
- * is found out here. */
+/* Calls of the library have a deadline, those of the plain clients have none: this call detects a
+ * server that hangs. */
 static int place_probe(void *context)
 {
     const place *p = context;
@@ -277,14 +278,14 @@ static int place_probe(void *context)
     if (status == SYNCGUARD_OK)
         status = syncguard_is_locked(backend, "bench:reachable", NULL, &locked, &err);
     syncguard_close(backend);
-    /* Tables that are not there yet are InvalidArgument. */
+    /* If the tables do not exist yet, the answer is InvalidArgument. */
     if (status == SYNCGUARD_OK || status == SYNCGUARD_E_INVALID_ARGUMENT)
         return 0;
     fprintf(stderr, "syncguard-bench: %s\n", err.message);
     return status == SYNCGUARD_E_AUTH_FAILED ? EXIT_REFUSED : EXIT_UNAVAILABLE;
 }
 
-/* Exit code of the first step that failed, or 0. */
+/* Returns the exit code of the first step that failed, or 0. */
 static int place_prepare(place *p)
 {
     int code = p->raw->clear == NULL ? 0 : bench_supervise(place_probe, p);
@@ -293,7 +294,7 @@ static int place_prepare(place *p)
     return code;
 }
 
-/* Chooses a place in every store; one that could not be cleaned up is left out. */
+/* Chooses a place in every store. A store is left out if its place cannot be cleaned up. */
 static void choose_places(wish *w)
 {
     for (int i = 0; i < w->count && bench_ended_by() == 0; i++) {

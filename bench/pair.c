@@ -1,7 +1,7 @@
 /*
- * An uncontended acquire and release by one caller. All ways to open the store and the plain
- * client take turns in short blocks, so that all see the same machine; first, if the server may be
- * moved, with it on one processor and us on another, then left to the scheduler.
+ * An uncontended acquire and release by one caller. All ways to open the store and the plain client
+ * are measured alternately, in short blocks, so that all see the same machine; first, if the server
+ * may be moved, with the server on one processor and us on another, then left to the scheduler.
  */
 #include "bench.h"
 
@@ -34,8 +34,10 @@ static void side_report(const bench_store *store, side *s)
 {
     const bench_raw *raw = store->raw;
     char name[96];
-    bool judged = s->variant->bar > 0 && bench_judges(raw);
-    bench_judge how = !judged ? BENCH_INTEREST : raw->beyond ? BENCH_BEYOND_MOST : BENCH_RATIO_MOST;
+    bool has_bar = s->variant->bar > 0 && bench_has_bars(raw);
+    bench_bar_kind how = !has_bar      ? BENCH_INTEREST
+                         : raw->beyond ? BENCH_BEYOND_MOST
+                                       : BENCH_RATIO_MOST;
     snprintf(name, sizeof name, "%s, p50", s->variant->name);
     bench_report(store, name, "us", s->p50[0], s->p50[1], raw->client, bench_often(store), how,
                  s->variant->bar);

@@ -1,9 +1,9 @@
 /*
- * Where a measurement writes: a place of its own beside what is in the store, with a name that
- * nobody else has. Only what bears that name is ever removed.
+ * Where a measurement writes: a place of its own beside the other contents of the store, with a
+ * unique name. Only records with that name are ever removed.
  *
- * A place is a URL whose options give the name: a key prefix, tables, collections, a folder. A
- * store that has no such option leaves nothing behind.
+ * A place is a URL whose options contain the name: a key prefix, tables, collections, a folder. A
+ * store without such an option keeps nothing.
  */
 #include <ftw.h>
 #include <sys/random.h>

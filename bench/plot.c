@@ -1,13 +1,13 @@
 /*
- * The figures as SVG. Above, for each promise, how much of what it allows is used: below one it
- * holds, whatever its kind. Below, pairs per second by threads, ours beside the plain client.
+ * The figures as SVG. Above, for each promise, how much of its limit is used: below one it is kept,
+ * whatever its kind. Below, pairs per second by threads, the library beside the plain client.
  */
 #include <math.h>
 
 #include "bench.h"
 
 #define WIDTH 1120
-#define LEFT 490 /* where the bars begin */
+#define LEFT 490 /* the bars begin here */
 #define ROW 20
 #define TOP 82
 #define USED_MOST 2 /* the scale of the upper part ends here */
@@ -29,10 +29,10 @@ static const char *ink_of(const char *store)
     return "#444444";
 }
 
-/* How much of what the bar allows is used. */
+/* How much of the bar's limit is used. */
 static double used_of(const bench_figure *f, double ratio)
 {
-    switch (f->judge) {
+    switch (f->bar_kind) {
     case BENCH_RATIO_MOST:
         return ratio / f->bar;
     case BENCH_RATIO_LEAST:
@@ -53,7 +53,7 @@ static double x_of(double used)
 static void draw_row(FILE *out, const bench_figure *f, double y)
 {
     double used = used_of(f, f->ratio);
-    bool spread = f->judge == BENCH_RATIO_MOST || f->judge == BENCH_RATIO_LEAST;
+    bool spread = f->bar_kind == BENCH_RATIO_MOST || f->bar_kind == BENCH_RATIO_LEAST;
     fprintf(out,
             "<text x='%d' y='%.0f' text-anchor='end'>%s: %s</text>"
             "<rect x='%d' y='%.0f' width='%.1f' height='12' rx='2' fill='%s'/>\n",
@@ -73,7 +73,7 @@ static double draw_bars(FILE *out, const bench_figure *figures, size_t count)
     double y = TOP;
     size_t rows = 0;
     for (size_t i = 0; i < count; i++)
-        rows += figures[i].judge != BENCH_INTEREST;
+        rows += figures[i].bar_kind != BENCH_INTEREST;
     fprintf(out,
             "<text x='16' y='26' font-size='16' font-weight='bold'>How much of each promise is "
             "used</text><text x='16' y='44'>1 is the bar; below it the promise holds. The line "
@@ -87,7 +87,7 @@ static double draw_bars(FILE *out, const bench_figure *figures, size_t count)
                 TOP - 10, at, half == 2 * USED_MOST ? "+" : "");
     }
     for (size_t i = 0; i < count; i++) {
-        if (figures[i].judge == BENCH_INTEREST)
+        if (figures[i].bar_kind == BENCH_INTEREST)
             continue;
         draw_row(out, &figures[i], y);
         y += ROW;
@@ -155,7 +155,7 @@ void bench_plot(const char *path)
     if (out == NULL)
         bench_die(path, "cannot be written");
     for (size_t i = 0; i < count; i++)
-        rows += figures[i].judge != BENCH_INTEREST;
+        rows += figures[i].bar_kind != BENCH_INTEREST;
     double height = TOP + (double)rows * ROW + 300;
     fprintf(out,
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %.0f' width='%d' "

@@ -1,7 +1,7 @@
 /*
  * The same requests by hand, to an emulator: batchGet, conditional commit of lock and counter,
- * conditional delete, with plain libcurl on one kept-alive connection, and as little else as will
- * do.
+ * conditional delete, with plain libcurl on one kept-alive connection, and as little else as
+ * possible.
  */
 #include <curl/curl.h>
 #include <time.h>
@@ -16,7 +16,7 @@ typedef struct plain {
     CURL *easy;
     struct curl_slist *headers;
     char host[256];
-    char documents[512]; /* the name that those of all documents begin with */
+    char documents[512]; /* the prefix of the names of all documents */
     char locks[BENCH_NAME_SIZE + 32], fences[BENCH_NAME_SIZE + 32]; /* collections */
     char url[2][1024];                                              /* batchGet, commit */
     char answer[MOST_ANSWER];
@@ -165,7 +165,7 @@ static void raw_firestore_place_url(const char *url, const char *name, char *out
     bench_set_option(step, "fence_collection", fences, out, size);
 }
 
-/* Removes a page of a collection; false: it is empty. */
+/* Removes a page of a collection; false: the collection is empty. */
 static bool raw_firestore_remove_page(plain *self, const char *collection)
 {
     static const char head[] = "\"name\": \"";

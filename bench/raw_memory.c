@@ -1,4 +1,5 @@
-/* Memory has no client to compare with: a lock id costs one call of getrandom, the rest is ours. */
+/* Memory has no client to compare with: a lock id costs one call of getrandom, the rest is the
+ * library's. */
 #include <sys/random.h>
 
 #include "bench.h"

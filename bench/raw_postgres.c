@@ -1,5 +1,5 @@
 /*
- * The least that anybody would write by hand: prepared single statements on the same tables, each
+ * The least that a user would write by hand: prepared single statements on the same tables, each
  * committed to the disk by itself, with blocking libpq.
  */
 #include <libpq-fe.h>
@@ -30,7 +30,7 @@ typedef struct plain {
     char locks[BENCH_NAME_SIZE + 32], fences[BENCH_NAME_SIZE + 32]; /* tables */
     int number;
     long serial;
-    char *renewed; /* their ids, as an array */
+    char *renewed; /* their lock ids, as an array */
 } plain;
 
 static void raw_pg_check_result(plain *self, PGresult *result)
@@ -94,7 +94,7 @@ static plain *raw_pg_connect(const char *url)
     return self;
 }
 
-/* Puts the names of our tables in. */
+/* Inserts the names of our tables. */
 static const char *raw_pg_insert_names(const plain *self, const char *text, char out[2048])
 {
     size_t used = 0;
@@ -111,7 +111,7 @@ static const char *raw_pg_insert_names(const plain *self, const char *text, char
     return out;
 }
 
-/* The result is to be cleared. */
+/* The caller clears the result. */
 static PGresult *raw_pg_query(plain *self, const char *text)
 {
     char sql[2048];
@@ -180,7 +180,7 @@ static void raw_pg_renew(void *raw)
     raw_pg_check_result(self, PQexecPrepared(self->pg, "x", 1, one, NULL, NULL, 0));
 }
 
-/* The one that all of the server's processes are children of. */
+/* The process that all of the server's processes are children of. */
 static int raw_pg_server_pid(void *raw)
 {
     const plain *self = raw;
@@ -192,14 +192,14 @@ static int raw_pg_server_pid(void *raw)
     if (file == NULL)
         return 0;
     if (fscanf(file, "%*d (%31[^)]) %*c %d", name, &parent) != 2 || strcmp(name, "postgres") != 0)
-        parent = 0; /* the server is on another machine, and this a stranger */
+        parent = 0; /* the server is on another machine, and this process is not it */
     fclose(file);
     return parent;
 }
 
 /* ---- a hand-over by hand ---- */
 
-/* A release that tells, and that does not wait for the disk, as ours. */
+/* A release that notifies and, like the library's, does not wait for the disk. */
 static void raw_pg_give_batons(const char *url, bench_baton *shared, int turns)
 {
     plain *self = raw_pg_open(url);
@@ -218,8 +218,8 @@ static void raw_pg_give_batons(const char *url, bench_baton *shared, int turns)
     raw_pg_close(self);
 }
 
-/* One connection that hears of the release and sends the acquire itself: nothing can be faster
- * that is told by NOTIFY. */
+/* One connection that receives the notification and sends the acquire itself: no client that relies
+ * on NOTIFY can be faster. */
 static void raw_pg_take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
     plain *self = raw_pg_open(url);
@@ -254,7 +254,7 @@ static void raw_pg_name_tables(const char *url, const char *name, char *out, siz
     bench_set_option(step, "fence_table", fences, out, size);
 }
 
-/* Our sessions bear the name, too. */
+/* Our sessions have the name, too. */
 static void raw_pg_place_url(const char *url, const char *name, char *out, size_t size)
 {
     char step[BENCH_URL_SIZE];
@@ -272,7 +272,7 @@ static int raw_pg_query_number(plain *self, const char *sql)
     return number;
 }
 
-/* What sessions of ours still do is ended first: a table might be made after we have looked. */
+/* Must end our sessions before the tables are listed: one of them might create another table. */
 static void raw_pg_end_sessions(plain *self)
 {
     static const char others[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "

@@ -1,6 +1,6 @@
 /*
- * Plain hiredis that calls the library's own scripts by EVALSHA with nothing around them; and
- * what only Redis tells: its own time per command.
+ * Plain hiredis that calls the library's own scripts by EVALSHA and does nothing else; and figures
+ * that only Redis has: its own time per command.
  */
 #include <hiredis/hiredis.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static redisReply *raw_redis_command(plain *self, const char *format, ...)
     return reply;
 }
 
-/* Connected, to the database of the URL. */
+/* Connects to the database of the URL. */
 static plain *raw_redis_connect(const char *url)
 {
     static atomic_int opened;
@@ -124,7 +124,7 @@ static void raw_redis_send_extend(plain *self, const plain_lock *lock)
     redisAppendCommandArgv(self->context, 6, argv, NULL);
 }
 
-/* The stored value or name, and of an extend the new expiry. */
+/* The stored value or name, and the new expiry of an extend. */
 static void raw_redis_take_replies(plain *self, int replies)
 {
     for (int i = 0; i < replies; i++) {
@@ -184,7 +184,7 @@ static void raw_redis_ping(void *raw)
     freeReplyObject(raw_redis_command(raw, "PING"));
 }
 
-/* A number of INFO, or of its commandstats: "name" is what stands before it. */
+/* A number of INFO or its commandstats; "name" is the text before it. */
 static double raw_redis_info_number(plain *self, const char *section, const char *name)
 {
     redisReply *reply = raw_redis_command(self, "INFO %s", section);
@@ -206,7 +206,7 @@ static void raw_redis_place_url(const char *url, const char *name, char *out, si
     bench_set_option(url, "prefix", name, out, size);
 }
 
-/* One pass over the keys of the database; the number of ours that were there. */
+/* One pass over the keys of the database; returns how many of our keys it found. */
 static long raw_redis_remove_keys(plain *self)
 {
     char cursor[32] = "0";
@@ -232,8 +232,8 @@ static long raw_redis_remove_keys(plain *self)
     return removed;
 }
 
-/* Again while there are some: the server may still carry out what a client that was stopped sent.
- */
+/* Repeats the pass until it finds none: the server may still execute requests of a client that was
+ * stopped. */
 static void raw_redis_clear(const char *url)
 {
     plain *self = raw_redis_connect(url);
@@ -242,7 +242,7 @@ static void raw_redis_clear(const char *url)
     raw_redis_close(self);
 }
 
-/* A server that makes room for new keys would drop those of others. */
+/* A server that evicts keys to make room for new ones would drop those of other users. */
 static bool raw_redis_may_fill(const char *url)
 {
     plain *self = raw_redis_connect(url);
@@ -257,7 +257,7 @@ static bool raw_redis_may_fill(const char *url)
     return !evicts;
 }
 
-/* On a server of our own each size has a database of its own. */
+/* On a server of our own each size has its own database. */
 static void raw_redis_grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char fill[] =
@@ -308,7 +308,7 @@ static void raw_redis_give_batons(const char *url, bench_baton *shared, int turn
     raw_redis_close(self);
 }
 
-/* CLIENT CACHING YES and a read of the lock's name: its next change is reported. */
+/* CLIENT CACHING YES and a read of the lock's name: the next change of it is reported. */
 static void raw_redis_send_arming(plain *self, const plain_lock *lock)
 {
     redisAppendCommand(self->context, "CLIENT CACHING YES");
@@ -325,8 +325,8 @@ static void raw_redis_drop_replies(plain *self, int count)
     }
 }
 
-/* One thread that reads the report and sends the acquire itself: nothing can be faster that is
- * told by client tracking. */
+/* One thread that reads the report and sends the acquire itself: no client that relies on client
+ * tracking can be faster. */
 static void raw_redis_take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
     plain *self = raw_redis_open(url);
@@ -362,7 +362,7 @@ static void raw_redis_take_batons(const char *url, bench_baton *shared, double *
 
 /* ---- the server's time ---- */
 
-/* usec of a command so far. */
+/* The microseconds that a command has used so far. */
 static double raw_redis_command_usec(plain *self, const char *command)
 {
     char head[64];
@@ -375,7 +375,7 @@ static double raw_redis_command_usec(plain *self, const char *command)
     return value;
 }
 
-/* What most lock recipes do: SET NX PX, and compare-and-delete. */
+/* The recipe of most simple locks: SET NX PX, and compare-and-delete. */
 static double raw_redis_measure_simple_pairs(plain *self, const char *sha)
 {
     double before = raw_redis_command_usec(self, "set") + raw_redis_command_usec(self, "evalsha");
@@ -443,7 +443,7 @@ void bench_server_time(const bench_store *store)
     }
     bench_report(store, "server time of a pair", "us", ours, simple,
                  "SET NX and compare-and-delete", store->repetitions, BENCH_RATIO_MOST, 6.5);
-    /* The same: within what two runs of the same thing differ by. */
+    /* The same: within the difference between two runs of the same program. */
     bench_report(store, "server time, waiters elsewhere", "us", crowded, alone, "without them",
                  store->repetitions, BENCH_RATIO_MOST, 1.1);
     bench_unpin();

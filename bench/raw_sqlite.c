@@ -1,7 +1,7 @@
 /*
- * Two plain transactions that do the same work with SQLite's C interface and nothing around it:
- * same tables, prepared statements, WAL, synchronous=FULL (NORMAL for ?durability=normal). Its
- * file lies beside ours, in a folder of our own beside the file of the URL: the same disk.
+ * Two plain transactions that do the same work with SQLite's C interface and nothing else: same
+ * tables, prepared statements, WAL, synchronous=FULL (NORMAL for ?durability=normal). Its file lies
+ * beside ours, in a folder of our own beside the file of the URL: the same disk.
  */
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -55,7 +55,7 @@ static void raw_sqlite_prepare_all(plain *self)
                                      " WHERE lock_id = ?1 AND boot_expires_ms > ?4");
 }
 
-/* The path of a URL, decoded: what stands between the scheme and the options. */
+/* The path of a URL, decoded: the part between the scheme and the options. */
 static void raw_sqlite_url_path(const char *url, char *out, size_t size)
 {
     const char *at = url + strlen("sqlite:");
@@ -72,7 +72,7 @@ static void raw_sqlite_url_path(const char *url, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* The library makes the folder. */
+/* The library creates the folder. */
 static void raw_sqlite_place_url(const char *url, const char *name, char *out, size_t size)
 {
     const char *path = url + strlen("sqlite:");
@@ -146,7 +146,7 @@ static int64_t raw_sqlite_now_ms(clockid_t clock)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Inside a transaction. */
+/* Must be called inside a transaction. */
 static void raw_sqlite_put_lock(plain *self, const char *key, const char *id)
 {
     char counter[64];
@@ -214,7 +214,7 @@ static void raw_sqlite_renew(void *raw)
     self->renews = true;
 }
 
-/* The locks are put there by SQL, modelled on one that was acquired. */
+/* The locks are written by SQL, modelled on one that was acquired. */
 static void raw_sqlite_grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char *const ends[] = {"", "-wal", "-shm"};
@@ -261,7 +261,7 @@ const bench_raw bench_raw_sqlite = {
     .open = raw_sqlite_open,
     .close = raw_sqlite_close,
     .pair = raw_sqlite_pair,
-    .most_connections = 1, /* writers stand in line: more of them are no faster */
+    .most_connections = 1, /* writers queue up: more of them are no faster */
     .renew = raw_sqlite_renew,
     .round_trip_name = "two plain transactions",
     .turns = 240,

@@ -28,7 +28,7 @@ bool bench_all_hold(void)
 
 static bool figure_holds(const bench_figure *f)
 {
-    switch (f->judge) {
+    switch (f->bar_kind) {
     case BENCH_RATIO_MOST:
         return f->ratio <= f->bar;
     case BENCH_RATIO_LEAST:
@@ -52,7 +52,7 @@ static const char *const words[] = {
 
 static const char *figure_bar_text(const bench_figure *f, char out[64])
 {
-    snprintf(out, 64, "%s%g", words[f->judge], f->bar);
+    snprintf(out, 64, "%s%g", words[f->bar_kind], f->bar);
     return out;
 }
 
@@ -64,7 +64,7 @@ static void figure_print_json(const bench_figure *f)
         printf(",\"limit\":%.4g,\"against\":\"%s\",\"ratio\":%.4g", f->limit, f->against, f->ratio);
     printf(",\"spread\":[%.4g,%.4g],\"repetitions\":%d", f->low, f->high, f->repetitions);
     char bar[64];
-    if (f->judge != BENCH_INTEREST)
+    if (f->bar_kind != BENCH_INTEREST)
         printf(",\"bar\":\"%s\",\"holds\":%s", figure_bar_text(f, bar),
                f->holds ? "true" : "false");
     puts("}");
@@ -77,13 +77,13 @@ static void figure_print_text(const bench_figure *f)
         printf("; %s %.5g, ratio %.3f", f->against, f->limit, f->ratio);
     printf(" (%.4g to %.4g of %d)", f->low, f->high, f->repetitions);
     char bar[64];
-    if (f->judge != BENCH_INTEREST)
+    if (f->bar_kind != BENCH_INTEREST)
         printf("; %s: %s", figure_bar_text(f, bar), f->holds ? "holds" : "MISSED");
     putchar('\n');
 }
 
 void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
-                  double *limit, const char *against, int count, bench_judge how, double bar)
+                  double *limit, const char *against, int count, bench_bar_kind how, double bar)
 {
     if (figure_count == MOST || count < 1 || count > BENCH_MAX_REPETITIONS)
         bench_die(name, "too many figures or repetitions");
@@ -102,7 +102,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     f->measured = bench_quantile(measured, (size_t)count, 0.5);
     f->limit = limit == NULL ? 0 : bench_quantile(limit, (size_t)count, 0.5);
     f->repetitions = count;
-    f->judge = how;
+    f->bar_kind = how;
     f->bar = bar;
     f->holds = figure_holds(f);
     if (json)
@@ -114,7 +114,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
 
 /* ---- reading back what figure_print_json wrote ---- */
 
-/* What stands after "name":, or "" if there is no such field. */
+/* The text after "name":, or "" if there is no such field. */
 static const char *figure_find_field(const char *line, const char *name)
 {
     char head[32];
@@ -133,12 +133,12 @@ static void figure_text_field(const char *line, const char *name, char *out, siz
 
 static void figure_read_bar(bench_figure *f, const char *bar)
 {
-    f->judge = BENCH_INTEREST;
-    /* The longer words first: one of them begins as another does. */
-    for (int how = BENCH_RATIO_MOST; how <= BENCH_MOST && f->judge == BENCH_INTEREST; how++) {
+    f->bar_kind = BENCH_INTEREST;
+    /* The longer words first: one of them begins with another. */
+    for (int how = BENCH_RATIO_MOST; how <= BENCH_MOST && f->bar_kind == BENCH_INTEREST; how++) {
         size_t length = strlen(words[how]);
         if (strncmp(bar, words[how], length) == 0) {
-            f->judge = (bench_judge)how;
+            f->bar_kind = (bench_bar_kind)how;
             f->bar = strtod(bar + length, NULL);
         }
     }

@@ -1,7 +1,7 @@
 /*
- * Measuring is done by a process of its own, in a group of its own, so that this one can remove
- * what was written however that ends: done, failed, crashed, or stopped by a signal. Signals are
- * blocked here and waited for, which leaves no moment in which one could be missed.
+ * A process of its own, in a group of its own, does the measuring, so that this process can remove
+ * what was written however the measuring ends: done, failed, crashed, or stopped by a signal.
+ * Signals are blocked here and waited for, so that none can be missed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "bench.h"
 
 static sigset_t watched, before;
-static int ended_by; /* the last signal that stopped a process of ours; 0: none did */
+static int ended_by; /* the last signal that stopped a process of ours; 0: none */
 
 void bench_supervise_start(void)
 {
@@ -21,7 +21,7 @@ void bench_supervise_start(void)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         sigaddset(&watched, numbers[i]);
     sigprocmask(SIG_BLOCK, &watched, &before);
-    /* Processes that ours leave behind become our children, so that their end can be waited for. */
+    /* Orphans of our processes become our children, so that we can wait for their end. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -37,14 +37,14 @@ static pid_t supervise_start(bench_work work, void *context)
     pid_t pid = fork();
     if (pid != 0) {
         if (pid > 0)
-            setpgid(pid, pid); /* both do it: whoever is first */
+            setpgid(pid, pid); /* both processes do it: one of them is first */
         return pid;
     }
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(70);
-    signal(SIGTTOU, SIG_IGN); /* it may write to a terminal, in whose background it is */
+    signal(SIGTTOU, SIG_IGN); /* this process may write to a terminal from its background */
     sigprocmask(SIG_SETMASK, &before, NULL);
     int code = work(context);
     if (fflush(stdout) != 0 && code == 0)
@@ -52,7 +52,7 @@ static pid_t supervise_start(bench_work work, void *context)
     _exit(code);
 }
 
-/* Nobody of the group is left when it returns. */
+/* No process of the group is left when it returns. */
 static void supervise_end_group(pid_t group)
 {
     kill(-group, SIGKILL);
@@ -60,7 +60,7 @@ static void supervise_end_group(pid_t group)
         ;
 }
 
-/* Returns the signal if it ends the group, else 0. */
+/* Returns the signal if it ends the group, otherwise 0. */
 static int supervise_pass_signal(pid_t group, int number)
 {
     if (number == SIGTSTP) {

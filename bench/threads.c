@@ -1,10 +1,11 @@
 /*
- * Pairs per second of 1, 4, 16 and 64 threads on one handle, each on a key of its own, against
- * the plain client: pipelined as wide as there are threads where the store allows that, else a
+ * Pairs per second of 1, 4, 16 and 64 threads on one handle, each on a key of its own, against the
+ * plain client: pipelined as wide as there are threads where the store allows that, else a
  * connection per thread, up to as many as the handle would use.
  *
- * A server with one thread, and its clients, have a processor each if it may be moved, so that the
- * figures tell of the clients and not of where the scheduler put them; the widest also without.
+ * If it may be moved, a server with one thread gets one processor, and its clients another, so that
+ * the figures show the clients and not the choices of the scheduler; the widest case is also
+ * measured without.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ static const int widths[] = {1, 4, 16, 64};
 
 typedef struct worker {
     const bench_raw *raw;
-    void *plain; /* NULL: ours */
+    void *plain; /* NULL: the library */
     syncguard_backend *backend;
     int number;
     long pairs;
@@ -85,7 +86,7 @@ static void one_width(const bench_store *store, int width, bool pins)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
     if (pins)
         bench_pin(store, theirs[0].plain);
-    bool bar = raw->rate_threads == width && bench_judges(raw);
+    bool bar = raw->rate_threads == width && bench_has_bars(raw);
     int count = bar ? bench_often(store) : store->repetitions;
     double before = 0;
     double ours[BENCH_MAX_REPETITIONS];

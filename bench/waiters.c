@@ -64,19 +64,20 @@ static double one_crowd(const bench_store *store)
         if (pthread_create(&threads[i], &small, wait_and_pass_on, crowd) != 0)
             bench_die("crowd", "no thread");
     }
-    bench_pause_us(1500000); /* all wait */
+    bench_pause_us(1500000); /* time for all to wait */
     double before = waiters_count_tries(crowd);
     if (syncguard_release(outside, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
         bench_die("release", err.message);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     double tries = waiters_count_tries(crowd) - before;
-    if (tries < THREADS) /* each of them was granted the lock */
+    if (tries < THREADS) /* each thread was granted the lock */
         bench_die("crowd", "tries that were not counted");
     pthread_attr_destroy(&small);
     syncguard_close(crowd);
     syncguard_close(outside);
-    return tries / THREADS; /* as many releases: that from outside, and all but the last of ours */
+    /* There were as many releases: the holder's, and all but the last of the threads'. */
+    return tries / THREADS;
 }
 
 void bench_waiters(const bench_store *store)
@@ -86,7 +87,7 @@ void bench_waiters(const bench_store *store)
         return;
     for (int r = 0; r < store->repetitions; r++)
         tries[r] = one_crowd(store);
-    /* The pauses underneath may add a try now and then. */
+    /* The pauses below may add a try now and then. */
     bench_report(store, "1,000 waiters, tries per release", "", tries, NULL, NULL,
                  store->repetitions, BENCH_MOST, 1.1);
 }
@@ -98,7 +99,7 @@ static double waiters_wall_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* The holder never comes back; when it died does not matter to the store. */
+/* The holder never returns; when it died does not matter to the store. */
 void bench_takeover(const bench_store *store)
 {
     double late[BENCH_MAX_REPETITIONS];

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`syncguard bench` changes nothing that it did not write, and leaves nothing behind.
+"""`syncguard bench` changes only what it wrote itself, and removes that at the end.
 
     bench.py BUILD STORE
 
-Starts a server, fills it with data of others (with names that a benchmark might use), runs every
-group of figures in brief, also interrupted, and compares all that is stored before and after.
+Starts a server, fills it with data of other programs (with names that a benchmark might use), runs every
+group of figures with --brief, also interrupted, and compares all that is stored before and after.
 """
 import hashlib
 import json
@@ -80,7 +80,7 @@ class Sqlite(servers.Sqlite):
             with open(os.path.join(self.folder, name), "w") as f:
                 f.write("not yours")
         os.mkdir(os.path.join(self.folder, NAME))
-        # The library makes its own file; somebody holds a lock in it.
+        # The library creates its own file; another program holds a lock in it.
         subprocess.run([os.path.join(BUILD, "syncguard"), "acquire", "-b", self.url(), "--ttl",
                         "1h", "bench:ours"], check=True, stdout=subprocess.DEVNULL)
 
@@ -127,7 +127,7 @@ class Firestore(servers.Firestore):
 
 
 def run(store, command, into, stop=None, limit=250):
-    """Runs it in the folder into; stop: signal for it once it has written something."""
+    """Runs it in the folder `into`; stop: the signal that it gets once it has written something."""
     environment = dict(os.environ, SYNCGUARD_URL=store.url(), BENCH_HELD_SECONDS="1",
                        **store.environment())
     process = subprocess.Popen([os.path.join(BUILD, command[0])] + command[1:], cwd=into,
@@ -166,10 +166,10 @@ def check(store, into, faults):
     before = store.snapshot()
     brief = ["syncguard-bench", "--brief", "--repeat", "1", "-b", store.url()]
     code, output = run(store, brief + ["all"], into)
-    if code not in (0, 1):  # a missed bar is nothing here
+    if code not in (0, 1):  # a missed bar does not matter here
         faults.append("all groups: exit code %s\n%s" % (code, output))
     compare("all groups", store, before, into, faults)
-    # Through the command, as a user calls it; the last one is filling the store then.
+    # Through the command, as a user calls it; the last group is filling the store at that time.
     for number, groups in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), store.groups):
         code, output = run(store, ["syncguard", "bench"] + groups, into, stop=number)
         what = "%s during %s" % (signal.Signals(number).name, groups)
@@ -188,7 +188,7 @@ def expect(what, store, into, wanted, faults):
 
 
 def check_trouble(store, into, faults):
-    """The plain clients would wait for ever for a server that hangs."""
+    """A server that hangs is reported: the plain clients would wait for it for ever."""
     if isinstance(store, Redis):
         store.ask_cli("CONFIG", "SET", "requirepass", "pw-marker-bench")
         expect("no password", store, into, 77, faults)

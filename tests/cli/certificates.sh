@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is wrong with a certificate, and which option helps (Redis with TLS and client certificates).
+# Messages about certificates: the fault, and the option that helps (Redis with TLS and client certificates).
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 url=$2
@@ -29,7 +29,7 @@ for option in tls_ca tls_cert tls_key; do
     same "a pipe for $option" 64 $code
     check "says why" grep -q "$option cannot be read: it is not a regular file" err
 done
-# OpenSSL would ask for the password at the terminal, with the signals caught.
+# OpenSSL would ask for the password at the terminal, while the signals are caught.
 openssl req -x509 -newkey rsa:2048 -passout pass:secret -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null
 code=0
 timeout -k 1 10 setsid -w "$SG" run -n -b "$plain?$ca&tls_cert=$WORK/cert.pem&tls_key=$WORK/key.pem" k true \

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Which option of the URL helps if a certificate is not accepted or cannot be read; and nobody is asked for the password
-# of an encrypted sslkey (PostgreSQL with TLS).
+# Messages about certificates that are not accepted or cannot be read name the option of the URL that helps; the command
+# never asks for the password of an encrypted sslkey (PostgreSQL with TLS).
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 url=$2
@@ -26,7 +26,7 @@ for files in "none.pem&sslkey=none" "ca.pem&sslkey=none" "ca.pem&sslkey=open.key
     check "$files: names both" contains "$err" ": check sslcert and sslkey)"
 done
 
-# OpenSSL would take the signals away while it asks.
+# OpenSSL would catch the signals while it asks.
 umask 077
 openssl req -x509 -newkey rsa:2048 -passout pass:secret -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null
 encrypted="$url&sslcert=$WORK/cert.pem&sslkey=$WORK/key.pem"
@@ -36,7 +36,7 @@ code=0
 timeout -k 1 20 setsid -w "$SG" run -n -b "$encrypted" k true <>pipe 2>err || code=$?
 same "refused" 69 $code
 check "says why" grep -q "could not load private key file" err
-check "asks nobody" lacks "$(cat err)" "pass phrase"
+check "does not ask" lacks "$(cat err)" "pass phrase"
 setsid "$SG" run -b "$encrypted" k true <>pipe 2>err &
 runner=$!
 check "it keeps trying" until_true 20 test -s err

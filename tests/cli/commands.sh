@@ -1,5 +1,5 @@
 #!/bin/bash
-# acquire, release, extend, status, list, setup, doctor, version; JSON; what is shown and what is not.
+# acquire, release, extend, status, list, setup, doctor, version; JSON; the output of each.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
@@ -160,7 +160,7 @@ for arguments in $'-\x1b' $'--no\x1bpe' $'-b\nsqlite:' "-bsqlite:/dev/null/no%0A
     same "no escape in messages" 0 "$(LC_ALL=C grep -c $'\x1b' err)"
 done
 
-# Output that cannot be written is a failure; a lock that nobody knows of is released.
+# Output that cannot be written is a failure; a lock whose id could not be printed is released.
 code=0
 "$SG" acquire unknown >/dev/full 2>/dev/null || code=$?
 same "output full" 70 $code
@@ -186,7 +186,7 @@ for line in open("out"):
     finding = json.loads(line)
     assert finding["severity"] in ("fine", "warn", "block") and finding["topic"] and finding["text"]'
 
-# bench: judged by its form, since a busy machine may miss a bar (exit 1).
+# bench: only the form of its output is checked, since a busy machine may miss a bar (exit 1).
 run_sg bench -b memory: --json --plot plot.svg pair
 check "bench: exit code $code" [ "$code" -le 1 ]
 check "bench --json" python3 -c '

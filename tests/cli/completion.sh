@@ -7,7 +7,7 @@ completions=$2/../../completions
 # shellcheck disable=SC1091 # of the tree
 source "$completions/syncguard.bash"
 
-offers() { # WORD...: what is offered for the last word
+offers() { # WORD...: prints the completions of the last word
     COMP_WORDS=("$SG" "$@")
     COMP_CWORD=$#
     COMPREPLY=()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Where the store comes from: -b, SYNCGUARD_URL, the file of the user, that of the machine, the
-# default. What reads only creates nothing. A password does not reach the program.
+# default. Commands that only read create nothing. A password does not reach the program.
 # shellcheck disable=SC2016 # the child expands it
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
@@ -65,7 +65,7 @@ echo "sqlite:$WORK/home.db" >"$HOME/.config/syncguard/url"
 out=$(cat out)
 same "below HOME" "sqlite:$WORK/home.db" "$(json store)"
 
-# The file of the machine: in a mount namespace of our own, if we may have one.
+# The file of the machine: in a new mount namespace, if the system permits one.
 mkdir -p etc/syncguard
 cp /etc/passwd /etc/ld.so.cache etc/ 2>/dev/null
 echo "sqlite:$WORK/machine.db" >etc/syncguard/url
@@ -82,7 +82,7 @@ if [ ! -e /etc/syncguard/url ]; then
     check "the default" grep -Eqx -- '-> default +used, because nothing above is set' out
 fi
 
-# A URL that is not valid: how to find it.
+# A URL that is not valid: the message says where it is from.
 for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ] || [ "${url#redis}" = "$url" ] || continue
     SYNCGUARD_URL=$url exits "not valid" 64 list
@@ -117,7 +117,7 @@ check "names it" contains "$err" "$WORK/shared: "
 check "and the place of the URL" contains "$err" "the URL comes from SYNCGUARD_URL)"
 check "not the options" lacks "$err" "--help"
 
-# A URL that no command can use: config says so, and where it is from.
+# A URL that no command can use: config says so, and names its source.
 SYNCGUARD_URL=bogus://x exits "an unknown scheme" 64 config
 check "where it is from" grep -Eqx -- '-> SYNCGUARD_URL +used' out
 check "what is wrong" contains "$err" "no command can use this URL: the scheme bogus is not known"

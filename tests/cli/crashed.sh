@@ -5,7 +5,7 @@
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
-# kill -9 of the holder: free after TTL + 1 s, not earlier; its process group is killed.
+# kill -9 of the holder: the key is free after TTL + 1 s, not earlier; the process group is killed.
 start_family --ttl 2s k
 kill -9 $runner
 killed=$(now_ms)
@@ -14,7 +14,7 @@ check "still held after the crash" held k
 check "its child is ended" until_true 10 gone "$child"
 check "its grandchild too" until_true 10 gone "$grandchild"
 exits "the next one waits for the lease" 0 run k -- true
-# Renewed at most a third of the TTL before: at least 4/3 s and the tolerance remain.
+# The last renewal was at most a third of the TTL ago: at least 4/3 s and the tolerance remain.
 took=$(($(now_ms) - killed))
 check "not earlier, $took ms" [ $took -ge 2200 ]
 check "not much later, $took ms" [ $took -le 15000 ]
@@ -26,7 +26,7 @@ check "TTL + 1 s, not earlier" [ "$out" -ge $((expires + 950)) ]
 # Renewing keeps a lock well past its TTL.
 exits "renewed" 0 run --ttl 2s k -- sleep 6
 
-# Stopped past its lease, then continued: the child must not continue.
+# A holder that is stopped past its lease, then continued: the child must not continue.
 start_family --ttl 2s k
 kill -STOP $runner
 # No process of the group runs while the next holder runs (a zombie counts as gone).
@@ -38,7 +38,7 @@ same "stopped for too long" 76 $?
 check "child ended" gone "$child"
 check "grandchild ended" until_true 10 gone "$grandchild"
 
-# Stopped for a moment only: it continues.
+# A holder that is stopped only for a moment continues.
 "$SG" run --ttl 6s k -- sh -c 'echo up >up2; sleep 2; exit 6' &
 runner=$!
 until_true 20 test -s up2

@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make demo` on a store, without its build: every part is shown, nothing is left behind, and the
-# build takes one line of output, whatever it prints.
+# output of the build is reduced to one line.
 #
 #     demo.sh BUILD STORE
 set -u

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`syncguard doctor` finds what it claims to find, nothing on a healthy store, and changes nothing.
+"""`syncguard doctor` finds the problems that it documents, none on a healthy store, and changes nothing.
 
     doctor.py BUILD STORE
 
-Each case makes one condition true and takes it back. The rights of a Redis user and a PostgreSQL
-role are taken away one by one in tests/redis/test_rights.c and tests/postgres/test_rights.c.
+Each case makes one condition true and then reverts it. The rights of a Redis user and a PostgreSQL
+role are revoked one by one in tests/redis/test_rights.c and tests/postgres/test_rights.c.
 """
 import glob
 import hashlib
@@ -28,7 +28,7 @@ COMMAND = os.path.join(BUILD, "syncguard")
 SKEWED = os.path.join(os.path.dirname(servers.__file__), "skewed.sh")
 SEVERITIES = ["fine", "warn", "block"]
 FAULTS = []
-USUAL = set()  # what a finding says that all files on this machine have
+USUAL = set()  # text of findings that all files on this machine have
 
 
 def all_findings(url, *before):
@@ -47,7 +47,7 @@ def all_findings(url, *before):
     return findings
 
 
-def examine(url, *before):
+def diagnose(url, *before):
     """The findings that are not fine."""
     return [f for f in all_findings(url, *before)
             if f["severity"] != "fine" and f["text"] not in USUAL]
@@ -55,7 +55,7 @@ def examine(url, *before):
 
 def expect(what, url, *wanted, before=(), text=""):
     """wanted: "severity topic" of exactly the findings that are not fine."""
-    found = examine(url, *before)
+    found = diagnose(url, *before)
     got = sorted({"%s %s" % (f["severity"], f["topic"]) for f in found})
     if got != sorted(wanted):
         FAULTS.append("%s: %s instead of %s" % (what, found, wanted))
@@ -66,7 +66,7 @@ def expect(what, url, *wanted, before=(), text=""):
 
 
 def expect_fine(what, url, topic, text):
-    """A finding that is fine says this."""
+    """A finding that is fine has this text."""
     found = [f for f in all_findings(url) if f["topic"] == topic]
     if not any(f["severity"] == "fine" and text in f["text"] for f in found):
         FAULTS.append("%s: no fine finding says '%s': %s" % (what, text, found))
@@ -75,7 +75,7 @@ def expect_fine(what, url, topic, text):
 
 def unchanged(what, snapshot, url):
     before = snapshot()
-    examine(url)
+    diagnose(url)
     after = snapshot()
     if before != after:
         FAULTS.append("%s has changed:\n%.2000r\n%.2000r" % (what, before, after))
@@ -95,12 +95,12 @@ def clock_cases(url):
 
 
 class Clock:
-    """Servers that are started inside have a wall clock that differs by this many seconds."""
+    """Servers that start inside the block have a wall clock that differs by this many seconds."""
 
     def __init__(self, shift):
         library = subprocess.run(["faketime", "-f", "+0s", "printenv", "LD_PRELOAD"], check=True,
                                  capture_output=True, text=True).stdout.strip()
-        # Before a library for malloc that asks for the time while it starts, as that of Redis does.
+        # Must come before an allocator that asks for the time while it starts, as that of Redis does.
         library += " libc.so.6"
         self.names = {"LD_PRELOAD": library, "FAKETIME": shift, "DONT_FAKE_MONOTONIC": "1",
                       "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
@@ -116,7 +116,7 @@ class Clock:
 # --- Redis ---
 
 class Silent:
-    """A server that takes connections and says nothing."""
+    """A server that accepts connections and never replies."""
 
     def __init__(self):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -346,13 +346,13 @@ class OldSession:
 
 
 def spend_transactions(store):
-    """So many that a snapshot from before them counts as old."""
+    """Runs so many transactions that a snapshot from before them counts as old."""
     store.execute("DO $$ BEGIN FOR i IN 1..10100 LOOP PERFORM txid_current(); COMMIT; END LOOP; "
                   "END $$")
 
 
 def postgres_snapshots(store, url):
-    """Who keeps old row versions alive; slots are in postgres_standby."""
+    """Sessions and transactions that keep old row versions alive; replication slots are in postgres_standby."""
     own, other = OldSession(store, "worker"), OldSession(store, "postgres")
     store.execute("BEGIN; PREPARE TRANSACTION 'left'")
     expect("young snapshots", url)
@@ -377,7 +377,7 @@ def postgres_settings(store, url):
         store.reload("SET %s = off" % name)
         expect("%s off" % name, url, wanted)
         store.reload("RESET %s" % name)
-    store.sql("ALTER ROLE postgres SET synchronous_commit = local")  # else it waits itself
+    store.sql("ALTER ROLE postgres SET synchronous_commit = local")  # otherwise this statement waits, too
     for names, needed in (("elsewhere", 1), ("ANY 2 (a, b, c)", 2), ("first 3 (*)", 3), ("2(x,y)", 2)):
         store.reload("SET synchronous_standby_names = '%s'" % names)
         expect("no standby of " + names, url, "block replication", text="%d must" % needed)
@@ -485,11 +485,11 @@ def postgres_standby(store):
     store.sql("SELECT pg_reload_conf()")
     time.sleep(0.3)
     expect("asynchronous standby", store.url(), "warn replication")
-    postgres_slot(store)
+    postgres_replication_slot(store)
 
 
-def postgres_slot(store):
-    """A standby that told its oldest snapshot is gone, and its slot stays."""
+def postgres_replication_slot(store):
+    """A standby that reported its oldest snapshot is gone, and its replication slot stays."""
     standby = store.standby
     store.execute("SELECT pg_create_physical_replication_slot('left')")
     for setting in ("primary_slot_name = 'left'", "hot_standby_feedback = on"):
@@ -500,12 +500,12 @@ def postgres_slot(store):
     standby.kill()
     while store.execute("SELECT 1 FROM pg_stat_replication"):
         time.sleep(0.05)
-    expect("young slot", store.url())
+    expect("young replication slot", store.url())
     spend_transactions(store)
-    expect("slot of a standby that is gone", store.url(), "warn snapshots",
+    expect("replication slot of a standby that is gone", store.url(), "warn snapshots",
            text="1 replication slots")
     store.execute("SELECT pg_drop_replication_slot('left')")
-    expect("no slot", store.url())
+    expect("no replication slot", store.url())
 
 
 def postgres_cases(store):
@@ -540,7 +540,7 @@ def postgres_cases(store):
 # --- SQLite ---
 
 def as_another_user():
-    """Words before the command: root may do everything."""
+    """Words before the command, which drop the rights of root."""
     if os.geteuid() != 0:
         return ()
     return ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -660,7 +660,7 @@ def sqlite_space(store):
 
 
 def sqlite_group(store):
-    """Two users who have nothing but a group in common; and root, who uses no file of theirs."""
+    """Two users with nothing but a group in common; and root, who does not use their files."""
     if os.geteuid() != 0:
         print("only root can be two users")
         return
@@ -699,7 +699,7 @@ def sqlite_group(store):
     os.chmod(file, 0o600)
     expect("a file that its owner keeps", url, "warn mode", before=users[0])
     os.chmod(file, 0o666)
-    expect("a file of everybody", url, "block mode", before=users[0])
+    expect("a file that all users may write", url, "block mode", before=users[0])
     os.chmod(file, 0o660)
     expect("without the option", url.split("?")[0], "warn mode", "warn folder", before=users[1])
     refused("root and the file of another user", url, "use: sudo -u '#65531' syncguard ...")
@@ -742,7 +742,7 @@ def sqlite_cases(store):
 # --- documents ---
 
 def check_documents():
-    """Each topic that may be a problem is listed."""
+    """Each topic that may be a problem is documented."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sources = glob.glob(root + "/src/backends/*/diagnose.c") + \
         glob.glob(root + "/src/backends/*/rights.c") + [root + "/src/core/findings.c"]

@@ -47,7 +47,7 @@ class Waiter:
         return True
 
     def connects(self, seconds=30):
-        """Waits until it has a socket, and a little longer: then it is in its first attempt."""
+        """Waits until the command has a socket, and a little longer: then it is in its first attempt."""
         end = time.monotonic() + seconds
         while not any(name.startswith("socket:") for name in self.open_files()):
             if time.monotonic() > end or self.process.poll() is not None:
@@ -63,7 +63,7 @@ class Waiter:
             for number in os.listdir(folder):
                 names.append(os.readlink(os.path.join(folder, number)))
         except OSError:
-            pass  # one that was closed meanwhile, or the process has ended
+            pass  # the descriptor was closed meanwhile, or the process has ended
         return names
 
     def ends(self, seconds=30):
@@ -76,7 +76,7 @@ class Waiter:
 
 
 def waits(server, folder, what, again):
-    """Both commands keep trying, say so, and have the lock when the server is back."""
+    """Both commands keep trying, report that, and get the lock when the server is back."""
     run = Waiter(server, folder, "run", "-v", "k", "--", "true")
     check("%s: run says what it waits for" % what, run.says("still trying"))
     time.sleep(2.5)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The shell examples of the pages and guides, run as they stand: while somebody else holds the
-key, what they guard must not run; when it is free, it must.
+"""The shell examples of the pages and guides, run as they stand: while another owner holds
+the key, the guarded program must not run; when the key is free, it must.
 
     examples.py COMMAND SOURCE
 """
@@ -25,13 +25,13 @@ TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "
 
 
 def of_guide(source, path):
-    """The blocks for a shell that are run."""
+    """The shell blocks that are run."""
     return [block.text for block in pages.blocks(source, os.path.relpath(path, source))
             if block.language == "sh" and "not run" not in block.notes]
 
 
 def commands(block):
-    """An example with a $ or an if in it belongs together; else each line is one of its own."""
+    """An example with a $ or an if in it is one unit; otherwise each line is an example."""
     guarded = [line for line in block.split("\n") if re.search(r"\bsyncguard (run|acquire)\b", line)]
     if any("$(" in line or line.startswith(("if ", " ")) for line in guarded):
         return [block]
@@ -68,8 +68,8 @@ def make(path, text):
 
 
 def prepare(folder, command, text):
-    """A folder in which everything that an example may call marks that it ran, and `syncguard` uses
-    the store of the test whatever -b says."""
+    """A folder in which every program that an example may call leaves a mark, and `syncguard` uses the
+    store of the test instead of -b."""
     os.makedirs(os.path.join(folder, "bin"))
     make(os.path.join(folder, "bin", "syncguard"), "#!%s\nimport os, sys\nwords = sys.argv[1:]\n"
          "while '-b' in words[:words.index('--') if '--' in words else None]:\n"
@@ -82,7 +82,7 @@ def prepare(folder, command, text):
         make(os.path.join(folder, program), JOB)
     for program in re.findall(r"/usr/local/bin/([\w.-]+)", text):
         make(os.path.join(folder, "bin", program), JOB)
-    # What only prints marks it, too.
+    # Programs that only print leave a mark, too.
     return text.replace("/usr/local/bin/", folder + "/bin/").replace(
         "sh -c 'echo ", "sh -c 'touch $EXAMPLE_RAN; echo ")
 
@@ -105,7 +105,7 @@ def run(command, text, held):
         try:
             process.wait(3 if held else 60)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # it waits
+            os.killpg(process.pid, signal.SIGKILL)  # it is still waiting
             process.wait()
         return os.path.exists(mark)
 
@@ -117,7 +117,7 @@ def main():
         return 1
     found = examples(source)
 
-    def judge(example):
+    def run_example(example):
         path, text = example
         name = "%s: %s" % (os.path.relpath(path, source), text.strip().split("\n")[0])
         if run(command, text, True):
@@ -127,7 +127,7 @@ def main():
 
     # Most of them wait for the lock most of the time.
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(judge, found))
+        results = list(pool.map(run_example, found))
     print("\n".join(results))
     faults = sum(not line.startswith("ok") for line in results)
     print("%d examples, %d faults" % (len(found), faults))

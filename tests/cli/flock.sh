@@ -1,5 +1,5 @@
 #!/bin/bash
-# What users of flock(1) type and expect.
+# Command lines that users of flock(1) know, with the same effect.
 # shellcheck disable=SC2016 # the child expands it
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
@@ -20,7 +20,7 @@ exits "-w of flock is in seconds" 75 run -w 0.1 held -c true
 kill $holder
 wait $holder
 
-# How the child ends is how run ends: by the same signal, and without a core dump of its own.
+# run ends as its child does: by the same signal, but without a core dump of its own.
 ends_by() {
     python3 - "$SG" "$@" <<'P'
 import resource, subprocess, sys
@@ -34,7 +34,7 @@ done
 check "no core dump" [ -z "$(find . -name 'core*')" ]
 same "a code is a code" 130 "$(ends_by run k -c 'exit 130')"
 
-# The difference: what the program leaves behind does not keep the lock.
+# The difference: processes that the program leaves behind do not keep the lock.
 exits "a background child" 0 run k -c 'sleep 60 >/dev/null 2>&1 & echo $! >left'
 check "it is still there" kill -0 "$(cat left)"
 check "the lock is free" free k

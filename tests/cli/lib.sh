@@ -16,7 +16,7 @@ WORK=$(mktemp -d)
 export HOME=$WORK/home XDG_STATE_HOME=$WORK/state XDG_CONFIG_HOME=$WORK/config USER=tester
 mkdir "$HOME" "$XDG_STATE_HOME"
 unset SYNCGUARD_URL SYNCGUARD_ENV SYNCGUARD_DEBUG SYNCGUARD_KEY SYNCGUARD_FENCE SYNCGUARD_LOCK_ID SYNCGUARD_HELD
-# The tests must not depend on who runs them: root has another default file.
+# The tests must not depend on the user that runs them: root has another default file.
 export SYNCGUARD_URL="sqlite:$WORK/locks.db"
 cd "$WORK" || exit 1
 exec </dev/null
@@ -26,7 +26,7 @@ checks=0
 
 at_exit() {
     local pid
-    # A background job that is killed before it has become its program may still have our trap.
+    # A background job that is killed before it has executed its program may still have our trap.
     [ "$BASHPID" = "$$" ] || return
     for pid in $(jobs -p); do
         kill -9 "$pid" 2>/dev/null

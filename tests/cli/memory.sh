@@ -1,6 +1,6 @@
 #!/bin/bash
-# Exit code 71: memory ran out. Between too little to start at all and enough there is a size at
-# which the store cannot be opened for want of memory.
+# Exit code 71: out of memory. Between too little memory to start at all and enough of it there is a size
+# at which the store cannot be opened.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 

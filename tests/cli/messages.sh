@@ -33,7 +33,7 @@ exits "-E" 3 run -E 3 -w 4s busy -- true
 same "does not either" "" "$err"
 exits "free it" 0 release --key busy --force
 
-# Several keys, and a holder with the same --owner as we: of two such keys, the last one is in the way.
+# Several keys, and a holder with our own --owner: of two such keys, the command waits for the last one.
 exits "the same label" 0 acquire --ttl 5m --owner ci same
 held_by_ci="'same' is held by ci, expires in [0-9]m[0-9]+s"
 for keys in "-k same -k z" "-k a -k same" "-k z -k same"; do
@@ -50,7 +50,7 @@ exits "both" 1 run -n --owner ci -k same -k z -- true
 check "one that is held" grep -Eqx "syncguard: 'z' is held by deploy, expires in [0-9]m[0-9]+s" err
 exits "free it" 0 release --key same --force
 exits "free it" 0 release --key z --force
-# A key of ours that --min-hold keeps is not reported as that of the next holder.
+# A key of ours that --min-hold keeps is not reported as held by a next holder.
 "$SG" run --ttl 3s --min-hold 1m --owner ci -k a -k b -- sh -c 'echo up >up2; exec sleep 60' 2>lost_err &
 runner=$!
 check "up" until_true 20 test -s up2
@@ -59,8 +59,8 @@ wait $runner
 same "lost" 76 $?
 check "not ours" lacks "$(cat lost_err)" "is now held"
 # A lock with our own default label that was acquired while we waited is a grant of ours that the store has not
-# confirmed. (Here it is planted, before the command gets its URL.) A longer lease was renewed, and an older one is
-# that of somebody else, too.
+# confirmed. (Here the test creates it, before the command gets its URL.) A lock with a longer lease was renewed, and an
+# older lock belongs to another holder, too.
 "$SG" run -q own -- "$SG" list --json own >listed
 label=$(sed 's/.*"owner":"\([^"]*\):[0-9]*".*/\1/' listed)
 mkfifo url
@@ -82,15 +82,15 @@ plant() {
 plant 30s
 check "we are no holder" lacks "$err" "held by $label"
 plant 50s
-check "somebody holds it" contains "$err" "held by $label:$(cat pid) for"
+check "it is held" contains "$err" "held by $label:$(cat pid) for"
 check "at the end, too" contains "$err" "held by $label:$(cat pid), expires in"
 # shellcheck disable=SC2016 # for the inner shell
 sh -c '"$2" acquire -q --ttl 30s --owner "$1:$$" own && exec "$2" run -n own -- true' sh "$label" "$SG" >/dev/null 2>err
 same "an older one" 1 $?
-check "somebody holds it" contains "$(cat err)" "'own' is held by $label"
+check "it is held" contains "$(cat err)" "'own' is held by $label"
 exits "free it" 0 release --key own --force
 
-# A lost lock: which one, and who has it now.
+# A lost lock: the message names it and its new holder.
 "$SG" run --ttl 3s taken -- sh -c 'echo up >up; exec sleep 60' 2>lost_err &
 runner=$!
 check "up" until_true 20 test -s up
@@ -110,7 +110,7 @@ if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
     exits "-w" 69 run -w 100ms -b redis://user:pw-marker-2@127.0.0.1:1 k -- true
     check "host" contains "$err" 'redis://127.0.0.1:1: '
     check "no password" lacks "$err" pw-marker-2
-    # TLS against a port without, which answers with a line or with silence, and the other way round.
+    # TLS to a port without TLS, which answers with a line or not at all, and the other way round.
     python3 -c 'import socket, threading
 ports = []
 def serve(answer):
@@ -154,7 +154,7 @@ if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
     exits "setup" 69 setup -b postgres://user:pw-marker-2@127.0.0.1:1/db
     check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
     check "no password" lacks "$err" pw-marker-2
-    # A file that the connection needs and that is not there: the option and the place that it is from. Nothing is sent.
+    # A file that the connection needs is missing: the message names the option and its source. Nothing is sent.
     roots="postgres://127.0.0.1:1/db?sslmode=verify-full&sslrootcert=$WORK"
     SYNCGUARD_URL=$roots/none exits "no sslrootcert" 64 run -w 1s k -- true
     check "names both" contains "$err" \
@@ -164,7 +164,7 @@ if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
     check "says why" contains "$err" "the file given by option sslrootcert cannot be read: it is not a regular file"
     PGSSLROOTCERT=$WORK/none exits "in the environment" 64 status -b "postgres://db.example/db" k
     check "names the variable" contains "$err" "the file given by PGSSLROOTCERT cannot be read: No such file or directory"
-    # libpq does not read it if nothing is verified, or without TLS.
+    # libpq does not read the file if nothing is verified, or without TLS.
     exits "not verified" 69 status -b "postgres://127.0.0.1:1/db?sslmode=require&sslrootcert=$WORK/none" k
     exits "a socket" 69 status -b "postgres:///db?host=$WORK&sslmode=verify-full&sslrootcert=$WORK/none" k
 fi
@@ -174,7 +174,7 @@ for scheme in sqlite: redis:// rediss:// postgres:// firestore:// memory:; do
     check "lists $scheme" contains "$err" $scheme
 done
 
-# A module of another version is not the fault of the store's file, whoever owns that.
+# A module of another version is not reported as a fault of the store's file, whatever the owner of the file.
 if [ -e "$(dirname "$SG")/libsyncguard-sqlite.so.0" ]; then
     mkdir older
     cp "$SG" "$(dirname "$SG")/libsyncguard.so.0" older
@@ -188,7 +188,7 @@ if [ -e "$(dirname "$SG")/libsyncguard-sqlite.so.0" ]; then
     check "not another user's file" lacks "$err" "sudo"
 fi
 
-# Reasons are words. A file in place of a folder is refused also to root.
+# Reasons are words, not numbers. A file in place of a folder is refused for root, too.
 touch file
 exits "not a folder" 64 run -b "sqlite:$WORK/file/locks.db" k -- true
 check "says why" contains "$err" "Not a directory"

@@ -1,19 +1,19 @@
 #!/bin/bash
-# run --metrics FILE: what it writes, when, and what it leaves alone.
+# run --metrics FILE: the contents, the times of writing, and the files that it must not touch.
 # shellcheck disable=SC2317 # check calls functions
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 PROM=$WORK/folder/syncguard.prom
 mkdir "$WORK/folder"
 
-# value NAME: of the file's series of that name
+# value NAME: the value of the series of that name
 value() {
     sed -nE "s/^syncguard_run_$1\{[^}]*\} //p" "$PROM"
 }
 well_formed() {
     python3 "$TESTS/metrics/promtext.py" "$PROM"
 }
-# Nothing but the file: no temporary one is left.
+# No temporary file is left.
 alone() {
     [ "$(ls -A "$WORK/folder")" = syncguard.prom ]
 }
@@ -37,7 +37,7 @@ check 'no temporary file' alone
 "$SG" run --metrics "$PROM" -k job -k "it's" -- true
 check 'each key in quotes' grep -qF "syncguard_run_lost{key=\"'job', 'it's'\"} 0.000" "$PROM"
 
-# Keys that the format has to escape.
+# Keys that must be escaped.
 "$SG" run --metrics "$PROM" 'a "b" \ c
 d }' -- true
 check 'escaped' grep -qF 'syncguard_run_acquired{key="a \"b\" \\ c\nd }"} 1.000' "$PROM"
@@ -61,7 +61,7 @@ same 'exit code 76 of the program is no loss' "76.000 0.000" "$(value exit_code)
 "$SG" run --metrics "$PROM" job -- "$WORK/none" 2>/dev/null
 same 'no such program' 127.000 "$(value exit_code)"
 
-# Somebody else holds the lock: the last run that had it and the last success stay.
+# Another owner holds the lock: the figures of the last run with the lock and the last success stay.
 kept() {
     grep -E '^syncguard_run_(hold_seconds|lost|exit_code|completion_timestamp_seconds|success_timestamp_seconds)\{' "$PROM"
 }
@@ -89,7 +89,7 @@ check 'waited' awk "BEGIN { exit !($(value wait_seconds) >= 1) }"
 "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
 same 'no store' "69.000 0.000" "$(value attempt_exit_code) $(value acquired)"
 same 'no store: the last run stays' "$last" "$(kept)"
-# Nothing is kept of another key or of a file that is not ours, and there was no success.
+# Figures of another key, or from a file that is not ours, are dropped, and there was no success.
 "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" jo -- true 2>/dev/null
 same 'another key' 'syncguard_run_success_timestamp_seconds{key="jo"} 0.000' "$(kept)"
 check 'another key: well formed' well_formed
@@ -98,7 +98,7 @@ for value in 1e9 -1.000 9999999999999999.000 1.0000 x; do
     "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
     same "not ours: $value" 0.000 "$(value success_timestamp_seconds)"
 done
-# A file of the first version, which had one set of figures: those of the last attempt, with or without the lock.
+# A file of the first version, with one set of figures: those of the last attempt, with or without the lock.
 first_version() {
     local name value
     for name in acquired wait_seconds hold_seconds lost exit_code completion_timestamp_seconds; do
@@ -136,13 +136,13 @@ same 'first version: a success before a failure' "1.000 1700000000.123" \
     '$SG' release \"\$SYNCGUARD_LOCK_ID\"; exec sleep 30" 2>"$WORK/err"
 same 'a lost lock' 76 $?
 same 'a lost lock' "76.000 1.000 1.000" "$(value exit_code) $(value lost) $(value acquired)"
-# ... and found gone only at its release.
+# ... and the loss is noticed only at the release.
 "$SG" run --metrics "$PROM" job -- sh -c "'$SG' release \"\$SYNCGUARD_LOCK_ID\"" 2>"$WORK/err"
 same 'lost at the end' "76.000 1.000" "$(value exit_code) $(value lost)"
 check 'well formed' well_formed
 check 'no temporary file' alone
 
-# A fault of the command line is no run.
+# A wrong command line does not count as a run.
 rm "$PROM"
 "$SG" run --metrics "$PROM" --ttl 0 job -- true 2>/dev/null
 same 'usage' 64 $?
@@ -153,7 +153,7 @@ same 'usage' 64 $?
 "$SG" run --metrics "$PROM" --owner "$(printf 'o%.0s' {1..200})" job -- true 2>/dev/null
 same 'usage' 64 $?
 check 'not written' [ ! -e "$PROM" ]
-# A store that cannot be used because of its URL or its file is an attempt, and so is what a run around it forbids.
+# A run counts as an attempt if its store cannot be used because of the URL or the file, or if an outer run forbids it.
 mkfifo pipe
 attempts() {
     local text=$1
@@ -171,7 +171,7 @@ attempts 'nested' "$SG" run job -- "$SG" run -n --metrics "$PROM" job -- true
 attempts 'the code of -E' "$SG" run -n -E 64 --metrics "$PROM" job -- true
 "$SG" release "$(cat id)"
 
-# What cannot be written is a message; the exit code is the program's.
+# A file that cannot be written leads to a message; the exit code is the program's.
 warns() {
     local text=$1 file=$2
     "$SG" run --metrics "$file" job -- sh -c 'exit 5' 2>"$WORK/err"
@@ -215,7 +215,7 @@ for round in 1 2 3 4 5 6 7 8; do
     wait
     same "round $round: the success is kept" 0.000 "$(value exit_code)"
 done
-# It reads the file only when it has the folder. A busy machine may wait for that in vain: again.
+# The run reads the file only when it has locked the folder. On a busy machine the wait may fail: retried.
 kept_while_locked() {
     "$SG" run --metrics "$PROM" job -- sh -c 'exit 5'
     sed '/^syncguard_run_exit_code/s/5.000/0.000/' "$PROM" >"$WORK/finished"
@@ -229,7 +229,7 @@ kept_while_locked() {
     [ "$(value acquired) $(value exit_code)" = "0.000 0.000" ]
 }
 check 'the end of another run is kept' until_true 5 kept_while_locked
-# A folder that somebody else keeps locked delays a run, no more.
+# A folder that another process keeps locked delays a run, but does not stop it.
 exec 9<"$WORK/folder"
 flock 9
 "$SG" run --metrics "$PROM" job -- sh -c 'exit 3' 9<&-

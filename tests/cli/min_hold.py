@@ -44,7 +44,7 @@ def once_per_period(folder):
     check("the first one runs it", run(*words)[0] == 0)
     time.sleep(max(0, begun + 2 - time.monotonic()))
     code, said = run(*words)
-    if time.monotonic() - begun < 5:  # else this machine was too slow to show anything
+    if time.monotonic() - begun < 5:  # otherwise this machine was too slow to show anything
         check("the second one does not", code == 1)
         check("and names the holder", "held by" in said or said == "")
         check("it ran once", open(ran).read() == "x\n")
@@ -68,7 +68,7 @@ def once_per_lease(folder):
 
 
 def not_started():
-    """A machine without the program must not take the period from the others."""
+    """A machine without the program must not use up the period of the others."""
     check("not found", run("--min-hold", "1h", "missing", "--", "/no/such/program")[0] == 127)
     check("the next one runs it", run("-n", "--min-hold", "1s", "missing", "--", "true")[0] == 0)
     check("a failure counts", run("--min-hold", "1h", "failed", "--", "false")[0] == 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S zsh -f
-# What zsh itself offers when TAB is pressed: offers.zsh FOLDER LINE prints one match per line, and
-# at last "=> " and the line as it is then. An interactive zsh runs on a terminal of its own, with
+# The completions that zsh offers when TAB is pressed: offers.zsh FOLDER LINE prints one match per line,
+# and at the end "=> " and the completed line. An interactive zsh runs on a terminal of its own, with
 # FOLDER in fpath.
 if [[ $1 != --inside ]]; then
     zmodload zsh/zpty

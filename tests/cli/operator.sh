@@ -1,5 +1,5 @@
 #!/bin/bash
-# What an operator does at night: finds out who blocks a key, frees it, and sees that the holder
+# The work of an operator: find the holder of a key, release the lock, and check that the holder
 # ends.
 # shellcheck disable=SC2016 # the child expands it
 # shellcheck source=tests/cli/lib.sh
@@ -26,7 +26,7 @@ check "never the id" lacks "$err" "$id"
 check "free" free deploy
 wait $holder
 same "the holder is ended" 76 $?
-exits "nobody holds it" 1 release --key deploy --force
+exits "it is not held" 1 release --key deploy --force
 check "says so" contains "$err" "'deploy' is not held"
 check "no audit line of nothing" lacks "$err" audit
 
@@ -36,8 +36,8 @@ exits "release" 0 release --key unattended --force
 check "a third of what is left" grep -Eq 'its next renewal, normally within (1[0-9]|20)s$' err
 check "and without renewals" grep -Eq 'does not .*it is not told, and its lease ends in ([345][0-9]s|1m00s)$' err
 
-# The operator is who the system says, not what the environment says. Nothing in a key or an owner
-# forges a field or steers a terminal.
+# The operator's name comes from the system, not from the environment. A key or an owner cannot
+# forge a field or control a terminal.
 exits "acquire" 0 acquire --owner $'x" result=none \x1b[31m' $'a"b\nc'
 USER=forged LOGNAME=forged exits "release" 0 release --key $'a"b\nc' --force
 check "operator" lacks "$err" forged
@@ -45,7 +45,7 @@ check "quotes" contains "$err" 'key="a\x22b\x0ac" owner="x\x22 result=none \x1b[
 same "no escape" 0 "$(LC_ALL=C grep -c $'\x1b' err)"
 same "five lines" 5 "$(wc -l <err)"
 
-# --syslog: a library takes the place of syslog and writes it down.
+# --syslog: a preloaded library replaces syslog and records the calls.
 cat >shim.c <<'C'
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ void __syslog_chk(int priority, int flag, const char *format, ...)
 }
 C
 if cc -shared -fPIC -U_FORTIFY_SOURCE -o shim.so shim.c 2>/dev/null; then
-    # A sanitizer's runtime has to come first.
+    # A sanitizer's runtime must come first.
     preload="$(ldd "$SG" | awk '$1 ~ /^lib[at]san/ { print $3 }') $WORK/shim.so"
     exits "acquire" 0 acquire --owner me logged
     LD_PRELOAD=$preload run_sg release --key logged --force
@@ -87,7 +87,7 @@ if cc -shared -fPIC -U_FORTIFY_SOURCE -o shim.so shim.c 2>/dev/null; then
         grep -Eq '^<[0-9]+>audit: time=.* key="logged" owner="me" fence=000000000000002 result=released$' syslog
 fi
 
-# Between the look and the release the holder releases, and another owner acquires: the new lock stays.
+# Between the lookup and the release the holder releases, and another owner acquires: the new lock stays.
 cat >between.c <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# --help and the man pages tell the same options; the pages are well formed.
+# --help and the man pages list the same options; the pages are well formed.
 #
 #     pages.sh COMMAND FOLDER
 # shellcheck source=tests/cli/lib.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A role that may not create tables (PostgreSQL): not its password is at fault.
+# A role that may not create tables (PostgreSQL): the message does not blame its password.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 url=$2
@@ -20,7 +20,7 @@ check "blames no password" lacks "$err" "password"
 exits "doctor" 2 doctor -b "$url"
 check "shows it" contains "$out" "the role lacks INSERT"
 
-# A role that may not even connect: doctor cannot show more, and does not send the reader to itself.
+# A role that may not even connect: doctor cannot show more, and does not recommend doctor.
 database=${url##*/}
 psql -qX "${url/worker@/postgres@}" -c "REVOKE CONNECT ON DATABASE ${database%%\?*} FROM public" || exit 1
 exits "no connection" 77 run -n -b "$url" k true

@@ -1,5 +1,5 @@
 #!/bin/bash
-# prune: expired records go, live locks and counters stay.
+# prune: removes expired records, and keeps live locks and counters.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 

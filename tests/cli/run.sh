@@ -56,7 +56,7 @@ check "-w 1 waits about a second, not $took ms" [ $took -ge 950 ]
 check "-w 1 does not wait for ever, not $took ms" [ $took -le 15000 ]
 exits "-w -E" 9 run -w 100ms -E 9 k -- touch ran
 exits "another key" 0 run -n other -- true
-check "nobody ran" [ ! -e ran ]
+check "no program ran" [ ! -e ran ]
 
 # Signals end the waiting at once.
 for name in TERM INT HUP; do
@@ -74,7 +74,7 @@ os.execv(sys.argv[1], sys.argv[1:])' "$SG" run -v k -- touch ran 2>waiting &
     same "SIG$name while waiting" $((128 + $(kill -l $name))) $code
     check "SIG$name ends it soon" [ $(($(now_ms) - begun)) -lt 5000 ]
 done
-check "nobody ran" [ ! -e ran ]
+check "no program ran" [ ! -e ran ]
 
 # A waiter gets the lock when the holder is done, and the holder exits as its child does.
 "$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >next &
@@ -119,7 +119,7 @@ for name in HUP USR1 USR2; do
     wait $holder
     same "SIG$name: the worker lives" 3 $?
     check "SIG$name: still" kill "$(cat worker)"
-    # A program that dies of it takes its group along.
+    # If the program dies of such a signal, its group is killed.
     rm -f up worker
     "$SG" run k -- sh -c 'sleep 60 & echo $! >worker; echo $$ >up; wait; sleep 60' &
     holder=$!
@@ -130,7 +130,7 @@ for name in HUP USR1 USR2; do
     same "SIG$name: the program dies" $((128 + $(kill -l $name))) $code
     check "SIG$name: and its worker" until_true 10 gone "$(cat worker)"
 done
-# What arrives while there is no program yet is not for it.
+# A signal that arrives before the program runs is not passed on.
 rm -f up
 "$SG" run k -- sh -c 'echo $$ >up; exec sleep 60' &
 holder=$!
@@ -145,7 +145,7 @@ wait $holder
 wait $waiter
 same "the program runs" 6 $?
 
-# Signals that the command needs may be blocked when it starts; the child finds them as they were.
+# Signals that the command needs may be blocked when it starts; the child gets the original mask.
 begun=$(now_ms)
 timeout -s KILL 30 env --block-signal=CHLD "$SG" run --ttl 6s --on-lost warn k -- true
 same "SIGCHLD blocked, only warned" 0 $?
@@ -184,7 +184,7 @@ same "all had their turn" 6 "$(wc -l <fences)"
 check "fences rise" env LC_ALL=C sort -c -u fences
 check "no overlap" lacks "$(cat fences)" overlap
 
-# Output to a closed pipe or a full disk does not hurt the child.
+# Output to a closed pipe or a full disk does not affect the child.
 "$SG" run -v k -- true 2>/dev/full
 same "stderr full" 0 $?
 finish

@@ -1,12 +1,12 @@
 #!/bin/bash
 # Every command, good and bad: the lock id, which is the right to release, is printed only by
-# acquire, with --raw, and by extend --json, which repeats it to who gave it. What the library says
-# (findings, log lines) has no key either.
+# acquire, with --raw, and by extend --json, which repeats it to the caller that passed it. Findings
+# and log lines of the library contain no key either.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 mark=M4rk3dK3y
 
-# quiet ARGUMENTS...: neither stream tells the id.
+# quiet ARGUMENTS...: neither stream contains the id.
 quiet() {
     run_sg "$@"
     case $1 in
@@ -49,7 +49,7 @@ same "released" 0 "$code"
 quiet run -v $mark -- true
 quiet run -v $mark -- false
 quiet run -v $mark -- ./not-there
-# A lock id that is none is not repeated either: it may be a valid one with a typing error.
+# A malformed lock id is not repeated either: it may be a valid one with a typing error.
 for command in release extend 'status --id'; do
     # shellcheck disable=SC2086 # several words
     run_sg $command ${mark}/

@@ -33,7 +33,7 @@ if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
     check "tried for as long as -w, $took ms" [ $took -ge 1900 ]
 fi
 
-# It starts while the command waits.
+# The server starts while the command waits.
 "$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >fence 2>early &
 waiter=$!
 check "said what it waits for" until_true 20 grep -q 'still trying' early
@@ -51,7 +51,7 @@ exits "doctor finds that locks may be evicted" 2 doctor
 redis-cli -p "$port" config set maxmemory-policy noeviction >/dev/null
 redis-cli -p "$port" config set maxmemory 0 >/dev/null
 
-# A server whose connections are all taken is not down: a limit is reached.
+# A server without a free connection is not down: a limit is reached.
 limit_connections() {
     local reply
     printf 'CONFIG SET maxclients %s\r\n' "$1" >&"$taken"

@@ -47,7 +47,7 @@ same "a signal ends it" 143 $?
 check "soon" [ $(($(now_ms) - begun)) -lt 4000 ]
 check "nothing ran" [ ! -e ran ]
 
-# It does not answer: attempts are repeated for as long as -w says.
+# The server does not answer: attempts are repeated for the time of -w.
 begun=$(now_ms)
 exits "hanging server, -w" 69 run -w 2s -E 0 -b "$SYNCGUARD_URL?timeout_ms=300" k -- touch ran
 check "says why" contains "$err" NetworkTimeout

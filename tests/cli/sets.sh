@@ -62,8 +62,8 @@ exits "the same key in another spelling" 64 run $'caf\xc3\xa9' -- "$SG" run $'ca
 exits "another key" 0 run k -- "$SG" run j -- true
 exits "another store" 0 run k -- "$SG" run -b "sqlite:$WORK/other.db" k -- true
 
-# What the variable says is checked: a child that outlives its run is not refused for a lock that
-# is gone, or that somebody else has by now.
+# The variable is checked against the store: a child that outlives its run is not refused because of a
+# lock that is gone, or that another owner has by now.
 exits "outer run" 0 run k -- sh -c 'echo "$SYNCGUARD_HELD"'
 stale=$out
 check "the variable is set" [ -n "$stale" ]

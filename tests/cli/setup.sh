@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup prints what it did to the database (PostgreSQL). The server's own tables are there already.
+# setup prints what it did to the database (PostgreSQL). The test server has the tables already.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 url=$2

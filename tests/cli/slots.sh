@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016 # the child expands them
 source "$(dirname "$0")/lib.sh" "$@"
 
-# What the program is told.
+# The variables of the program.
 exits "variables" 0 run --slots 1 render -- sh -c 'echo "$SYNCGUARD_SLOT $SYNCGUARD_KEY $SYNCGUARD_FENCE"'
 same "name the slot" "1 render:slot:1 000000000000001" "$out"
 exits "a plain lock" 0 run render -- sh -c 'echo "$SYNCGUARD_KEY ${SYNCGUARD_SLOT-none}"'

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh" "$@"
 
 # PAUSE=command stops the command when it has started its watchdog. PAUSE=child delays the child just before it executes
-# its program, which is when it asks for its parent; there is no watchdog then, which might kill it first.
+# its program, when it reads its parent's process id; this case has no watchdog, which might kill it first.
 cat >pause.c <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ pid_t getppid(void)
 }
 C
 check "the shim is built" cc -shared -fPIC -o pause.so pause.c -ldl
-# A sanitizer's runtime has to come first.
+# A sanitizer's runtime must come first.
 preload="$(ldd "$SG" | awk '$1 ~ /^lib[at]san/ { print $3 }') $WORK/pause.so"
 # shellcheck disable=SC2317 # called by until_true
 stopped() { [ "$(ps -o stat= -p "$1" | cut -c1)" = T ]; }
@@ -59,7 +59,7 @@ kill -CONT $runner
 wait $runner
 same "the lock was lost" 76 $?
 check "the program never ran" [ ! -e ran ]
-# A renewal that was stopped in the middle may report how long it took.
+# A renewal that was stopped in the middle may log how long it took.
 check "and it is said" grep -qx "syncguard: the lock 'k' was lost before the command could start" said
 
 PAUSE=child LD_PRELOAD=$preload run_sg run --ttl 1s k -- touch ran

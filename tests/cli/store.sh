@@ -1,14 +1,14 @@
 #!/bin/bash
-# Which store is used, what is shown of it, and what a broken one answers.
+# The choice of the store, how it is shown, and the errors of a broken one.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
 # The default: a file of the user. Root has another one, which a test must not touch, so root
-# becomes somebody else.
+# becomes another user.
 unset SYNCGUARD_URL
 as_user=()
 if [ "$(id -u)" = 0 ]; then
-    # The folder of the build may be closed to others: they get a copy.
+    # Other users may not have access to the folder of the build: they get a copy.
     mkdir bin
     cp -a "$SG" "$(dirname "$SG")"/libsyncguard*.so* bin
     SG=$WORK/bin/$(basename "$SG")
@@ -27,7 +27,7 @@ check "-v shows the file" contains "$err" "sqlite:$default"
 same "mode of the file" 600 "$(stat -c %a "$default")"
 same "mode of its folder" 700 "$(stat -c %a "$(dirname "$default")")"
 
-# A fresh account: what is missing of the default path is made, for the user alone.
+# A fresh account: missing folders of the default path are created, for the user alone.
 export XDG_STATE_HOME=$HOME/not/there/yet
 user_sg run k -- true
 same "missing XDG_STATE_HOME" 0 $code
@@ -42,7 +42,7 @@ done
 user_sg status k
 same "and is found again" 1 $code
 
-# But a path that was given is not, nor is a home that does not exist.
+# But folders of an explicit path are not created, nor is a home that does not exist.
 user_sg run -b "sqlite:$HOME/.else/state/syncguard/locks.db" k -- true
 same "given: only the last folder" 69 $code
 check "nothing is made" [ ! -e "$HOME/.else" ]
@@ -63,7 +63,7 @@ for url in "" "sqlite:$WORK/closed/locks.db"; do
     check "one line" one_line "$err"
 done
 
-# As cron does, and worse: no HOME, nothing at all, standard streams closed.
+# The environment of cron, and worse: no HOME, no variables at all, standard streams closed.
 HOME='' user_sg run k -- true
 same "no HOME" 64 $code
 check "says what to set" contains "$err" SYNCGUARD_URL
@@ -73,7 +73,7 @@ user_sg run k -- true <&-
 same "stdin closed" 0 $code
 "${as_user[@]}" "$SG" run k -- true >&- 2>&- <&-
 same "all closed" 0 $?
-# Messages go nowhere rather than into a descriptor of ours that took the number.
+# Messages are dropped: another descriptor may have got the number of stderr.
 "${as_user[@]}" "$SG" run k -- sh -c 'echo >up; exec sleep 60' >&- 2>&- <&- &
 runner=$!
 until_true 20 test -s up
@@ -86,7 +86,7 @@ wait $runner
 check "the default file is still one" \
     cmp -s -n 15 <(printf 'SQLite format 3') "$HOME/.local/state/syncguard/locks.db"
 
-# Modes forbid: exit 77. And root keeps out of a user's folder, who could plant links there.
+# File modes that forbid access: exit 77. Root does not write to a folder of a user, who could place links there.
 user_sg run -b "sqlite:$HOME/shared.db" k -- true
 if [ "$(id -u)" = 0 ]; then
     rm -f "$HOME/shared.db-wake"
@@ -156,7 +156,7 @@ code=0
 (ulimit -f 0 && exec "$SG" run -b memory: k -- sh -c 'echo x >grown') || code=$?
 check "the child dies of it, $code" [ $code = $((128 + $(kill -l XFSZ))) -o $code = 1 -o $code = 2 ]
 
-# However few descriptors there are: no lock stays that nobody holds.
+# However few descriptors there are, no lock stays without a holder.
 for number in 7 8 9 10 11 12 13 14; do
     code=0
     # (The leak detector of a sanitizer build needs some itself.)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The command at a terminal, under an interactive shell: who may read, Ctrl-C, Ctrl-Z, the line that
-# shows what is waited for. tmux is the terminal.
+# The command at a terminal, under an interactive shell: reading, Ctrl-C, Ctrl-Z, and the status
+# line of a wait. tmux is the terminal.
 # shellcheck disable=SC2016,SC2317 # the shell in the terminal expands; traps call functions
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
@@ -75,7 +75,7 @@ sees "reported" "lock 'k' (is|was) lost"
 sees "ended" '^code=76'
 check "and did not go on" lacks "$(screen)" finish
 
-# The status line shows the holder, and goes away.
+# The status line shows the holder, and disappears at the end.
 "$SG" run --owner somebody k -- sleep 100 &
 holder=$!
 until_true 20 held k
@@ -102,7 +102,7 @@ sees "-n says why" "'k' is held by tester@.*, expires in"
 kill $holder
 wait $holder
 
-# A line as wide as the terminal has room for the ^C, and goes away as a shorter one does.
+# A line as wide as the terminal has room for the ^C, and disappears as a shorter one does.
 "$SG" run --owner "$(printf '%0120d' 7)" k -- sleep 100 &
 holder=$!
 until_true 20 held k
@@ -147,7 +147,7 @@ time.sleep(120)' >ports &
     wait $servers 2>/dev/null
 fi
 
-# A script is interrupted as a whole, as it would be without us.
+# A script is interrupted as a whole, as it would be without syncguard.
 cat >script <<'SCRIPT'
 echo begin
 "$SG" run k -- sleep 100
@@ -163,7 +163,7 @@ keys 'echo code=$?' Enter
 sees "Ctrl-C ends the script" '^code=130'
 check "it did not go on" lacks "$(screen)" "went on"
 
-# So is a loop, also while a lock is waited for.
+# So is a loop, also while it waits for a lock.
 "$SG" run other -- sleep 100 &
 holder=$!
 until_true 20 held other
@@ -183,7 +183,7 @@ check "nothing of it runs" free k
 kill $holder
 wait $holder
 
-# In a pipeline the neighbour keeps the terminal; a child that needs it gets it.
+# In a pipeline the other program keeps the terminal; a child that needs it gets it.
 fresh
 keys '$SG run k -- echo piped | sh -c "cat; read x </dev/tty; echo read \$x"' Enter
 sees "pipeline" '^piped'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A stderr that nobody reads stops neither the supervision of a program nor the command.
+# A stderr without a reader stops neither the supervision of a program nor the command.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
@@ -29,14 +29,14 @@ for runner in $plain $stubborn; do
     same "the lock was lost" 76 $?
 done
 
-# The library's threads have much to say here.
+# The library's threads log much here.
 timeout -s KILL 30 "$SG" run -v --ttl 1500ms --max-hold 1s k -- sleep 60 2>&9
 same "max-hold" 76 $?
 
 # Without its audit line a forced release does not happen.
 exits "acquire" 0 acquire taken
 timeout -s KILL 60 "$SG" release --key taken --force 2>&9
-same "nobody reads the audit line" 70 $?
+same "the audit line has no reader" 70 $?
 "$SG" release --key taken --force 2>/dev/full
 same "a full disk" 70 $?
 "$SG" release --key taken --force 2>&-
@@ -63,7 +63,7 @@ check "the result" grep -qa 'key="taken".*result=released' lines
 check "released" free taken
 exec 8>&-
 
-# Whoever reads again gets the next message.
+# A reader that comes back gets the next message.
 dd if=full of=/dev/null bs=65536 count=1 2>/dev/null
 timeout -s KILL 30 "$SG" run k -- ./nothing-there 2>&9
 same "not found" 127 $?

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The URL in a file or a pipe: what may be around it, and that a pipe which gives nothing stops neither signals nor -w.
+# The URL in a file or a pipe: comments and blanks around it; an empty pipe stops neither signals nor -w.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 unset SYNCGUARD_URL
@@ -30,7 +30,7 @@ exits "a device" 64 config -b @/dev/zero
 exits "no such file" 64 config -b @not-there
 check "names it" contains "$err" "-b names the file 'not-there', which does not exist"
 
-# A pipe as the configured file was not chosen for this command.
+# A pipe in place of the configured file: the user did not choose it for this command.
 rm "$file"
 mkfifo fifo "$file"
 code=0
@@ -39,7 +39,7 @@ same "the user's file is a pipe" 64 $code
 check "says so" grep -q "not a regular file" err
 rm "$file"
 
-# A pipe that nobody writes to.
+# A pipe without a writer.
 for command in "run -w 1s -b @fifo k -- true" "acquire -w 1s -b @fifo k"; do
     code=0
     # shellcheck disable=SC2086 # words
@@ -64,7 +64,7 @@ for signal in TERM HUP; do
     done
 done
 check "nothing ran" [ ! -e ran ]
-# A signal that comes as soon as it is caught: when the command makes the object that ends its waits.
+# A signal that comes as soon as it is caught: when the command creates its abort object.
 cat >early.c <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -100,7 +100,7 @@ done
 kill $holder
 wait $holder
 
-# Help is no error.
+# --help is not an error.
 for command in run acquire release extend status list prune setup config doctor bench version; do
     exits "$command --help" 0 $command --help
     check "$command --help goes to stdout" contains "$out" "usage: syncguard $command"

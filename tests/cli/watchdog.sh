@@ -1,6 +1,6 @@
 #!/bin/bash
-# Killed or stopped as soon as its program runs, which ignores SIGTERM: the watchdog is there already, and kills the
-# program. Each run is one chance to be faster than the watchdog.
+# A command that is killed or stopped as soon as its program runs, which ignores SIGTERM: the watchdog is running
+# already, and kills the program. Each run is one chance to be faster than the watchdog.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
@@ -33,7 +33,7 @@ watchdog_of() { ps -o pid=,stat=,comm= --ppid "$1" | awk '$2 !~ /^Z/ && $3 == "s
 # shellcheck disable=SC2317 # called by until_true
 replaced() {
     local now
-    now=$(watchdog_of "$runner") # once: the old one may die between two looks
+    now=$(watchdog_of "$runner") # one call: the old one may die between two calls
     [ -n "$now" ] && [ "$now" != "$watchdog" ]
 }
 begun=$(now_ms)
@@ -48,13 +48,13 @@ watchdog=$(watchdog_of "$runner")
 same "ps tells them apart" "syncguard watchdog of $runner" "$(ps -o args= -p "$watchdog" | sed 's/ *$//')"
 check "run keeps its own title" contains "$(ps -o args= -p "$runner")" "run --ttl 60s"
 check "the environment is not touched" cmp "/proc/$watchdog/environ" "/proc/$runner/environ"
-sleep 0.2 # it is told of the group at once, but after its start
+sleep 0.2 # it learns of the group soon after its start
 kill -9 $runner
 check "the new watchdog kills the program" until_true 20 gone "$(cat up)"
 kill -9 "$(cat up)" 2>/dev/null
 wait
 
-# Arguments with less room than the title: it is cut.
+# If the arguments have less room than the title, the title is cut.
 cp "$(command -v sleep)" s
 (exec -a x "$SG" run t ./s 60) &
 runner=$!

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ages count by the store's clock: a command whose own clock is two hours off shows the right ones.
+# Ages count by the store's clock: a command whose own clock is two hours off shows the right ages.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 export SYNCGUARD_URL=$2

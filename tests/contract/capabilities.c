@@ -1,5 +1,5 @@
-/* What each store says that it can do. The suite believes it, so a wrong word here would silence
- * tests. Opening connects to nothing. */
+/* The expected capabilities of each store. The suite relies on a store's capabilities, so a wrong
+ * one would disable tests. Opening a backend connects to nothing. */
 #include "contract.h"
 
 #define SERVER SYNCGUARD_TIME_SERVER

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The table in README.md names every test of the suite, and no test that is not there. --test counts what it runs, and
+# The table in README.md names every test of the suite, and no other test. --test counts the tests that it runs, and
 # failing assertions about times show the figure.
 #     check_table.sh PROGRAM README
 set -eu
@@ -14,7 +14,7 @@ for name in $names; do
     fi
 done
 # Words with at least two underscores are names of tests, here or in the files named beside them.
-# shellcheck disable=SC2013 # words are what is wanted
+# shellcheck disable=SC2013 # splitting into words is intended
 for word in $(grep '^|' "$readme" | sed 's,tests/[a-z_/]*[.]c,,g' | grep -oE '\b[a-z0-9]+(_[a-z0-9]+){2,}\b' | sort -u); do
     if ! printf '%s\n' "$names" | grep -qx "$word" &&
         ! grep -rqw "$word" "$(dirname "$readme")/../core"; then

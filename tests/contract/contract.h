@@ -1,12 +1,11 @@
 /*
- * The contract suite: what every store has to do, seen through the public
- * interface only. Any backend URL, bare or through the telemetry decorator.
+ * The contract suite: what every store must do, seen through the public interface only. Any backend
+ * URL, bare or through the telemetry decorator.
  *
  * Rules for tests here: no assumption about a store but its capabilities, and never its name; keys
- * come from fresh_key, so that runs share a store without meeting; assertions
- * only in the main thread (cmocka jumps), threads report through variables;
- * bounds of time are generous, and where a slow machine could spoil a timeline
- * the timeline is run again.
+ * come from fresh_key, so that runs that share a store do not interfere; assertions only in the
+ * main thread (cmocka jumps), threads report through variables; bounds of time are generous, and
+ * where a slow machine could spoil a timeline the timeline is run again.
  */
 #ifndef CONTRACT_H
 #define CONTRACT_H
@@ -39,7 +38,7 @@ typedef struct contract_settings {
 } contract_settings;
 extern contract_settings contract;
 
-/* The handle of the running group, through the decorator if that was asked for. */
+/* The handle of the running group, through the decorator with --telemetry. */
 extern syncguard_backend *store;
 /* Overwritten by every call that a test makes from the main thread. */
 extern syncguard_error err;
@@ -56,21 +55,22 @@ extern const contract_group keys_group, ids_group, fences_group, acquire_group, 
 
 /* Another handle on the same URL; options may be NULL. Fails the test if it cannot be opened. */
 syncguard_backend *open_store(const syncguard_options *options);
-/* What the store can do: what a test may expect of it. */
+/* The store's capabilities: what a test may expect of it. */
 const syncguard_capabilities *able(void);
 /* Whether other handles and processes see the same locks. */
 bool store_is_shared(void);
-/* Says that a test has no meaning on this store, and counts it; return after it. */
+/* Reports that a test has no meaning on this store, and counts it; the test must return after
+ * it. */
 void not_applicable(const char *reason);
 
-/* A key that no other run and no other test uses; name is for people who look at the store. */
+/* A key that no other run and no other test uses; name is for readers of the store. */
 typedef struct key {
     char text[SYNCGUARD_KEY_SIZE];
 } key;
 key fresh_key(const char *name);
 /* A fresh key padded with 'x' to this many bytes. */
 key fresh_key_of(size_t bytes);
-/* A well-formed lock id that nobody holds. */
+/* A well-formed lock id that has never been granted. */
 #define FOREIGN_ID "AAAAAAAAAAAAAAAAAAAAAA"
 
 /* Milliseconds of a clock that does not step. */
@@ -100,11 +100,11 @@ void check_figure(int64_t value, int64_t least, int64_t most, const char *text, 
 
 /* Calls run(index, context) in `count` threads at once and waits for all. */
 void in_threads(int count, void (*run)(int index, void *context), void *context);
-/* A thread of its own for one function; join with pthread_join. */
+/* Starts a thread; join with pthread_join. */
 pthread_t start_thread(void *(*run)(void *), void *context);
 
 /* Runs this program again as another process: action is release, extend (30 s), shorten (3 s),
- * acquire or is_locked. Returns the status that it had. Shared stores only. */
+ * acquire or is_locked. Returns the status of that operation. Shared stores only. */
 syncguard_status in_other_process(const char *action, const char *argument);
 
 /* Events that the decorators of this process delivered (with --telemetry). */
@@ -117,7 +117,7 @@ typedef struct event_filter {
 size_t count_events(event_filter filter, syncguard_event *last);
 /* Waits up to 5 s until there are at least this many; returns count_events. */
 size_t await_events(event_filter filter, size_t wanted, syncguard_event *last);
-/* For decorators that a test puts on by itself. */
+/* For decorators that a test opens itself. */
 void record_event(void *context, const syncguard_event *event);
 
 #endif

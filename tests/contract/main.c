@@ -23,7 +23,7 @@ static const contract_group *const groups[] = {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     &fork_group,
 #endif
-/* The address sanitizer takes the stack of a cancelled thread for its own. */
+/* The address sanitizer mistakes the stack of a cancelled thread for its own. */
 #if !defined(__SANITIZE_ADDRESS__)
     &cancel_group,
 #endif
@@ -62,7 +62,7 @@ typedef struct running {
     int exit_code;
 } running;
 
-/* What the command line asks for. */
+/* The selection of the command line. */
 typedef struct selection {
     bool chosen[GROUPS];
     size_t count;     /* of chosen groups */
@@ -70,7 +70,8 @@ typedef struct selection {
     const char *test; /* a pattern, or NULL */
 } selection;
 
-/* It counts tries, and a store may wake a waiter when the key of another group is released. */
+/* The group counts tries, and a store may wake a waiter when the key of another group is
+ * released. */
 static bool runs_alone(const contract_group *group)
 {
     return group == &helper_group;
@@ -150,7 +151,7 @@ static void wait_for_group(running *children)
     }
 }
 
-/* Runs the chosen groups of one kind, those that need the store for themselves or the others. */
+/* Runs the chosen groups of one kind: those that need the store for themselves, or the others. */
 static void run_groups(running *children, const selection *wanted, bool alone)
 {
     size_t active = 0;
@@ -221,7 +222,7 @@ static int run_single_group(const selection *wanted)
     return run_group(groups[i], wanted->test) == 0 ? 0 : 1;
 }
 
-/* Groups without a test that --test asks for are left out. False if none is left. */
+/* Leaves out the groups without a test that --test selects. False if none is left. */
 static bool choose_tests(selection *wanted)
 {
     bool any = false;

@@ -1,6 +1,6 @@
 /*
- * What the tests of the contract suite share: the group's handle, keys, time,
- * threads, other processes, recorded events.
+ * Shared by the tests of the contract suite: the group's handle, keys, time, threads, other
+ * processes, recorded events.
  */
 #include "contract.h"
 
@@ -156,8 +156,8 @@ void check_figure(int64_t value, int64_t least, int64_t most, const char *text, 
     _fail(file, line);
 }
 
-/* On a busy machine a grant may arrive after the end of a short lease: it is undone, and counts as
- * none. */
+/* On a busy machine a grant may arrive after the end of a short lease: it is undone, and does not
+ * count. */
 syncguard_grant take(const char *name, int64_t ttl_ms)
 {
     syncguard_grant grant;
@@ -235,7 +235,7 @@ pthread_t start_thread(void *(*run)(void *), void *context)
 
 /* ---- other processes ---- */
 
-/* Exit codes of an acting process: answers as they are, failures from 100 on. */
+/* Exit codes of the other process: answers as they are, failures from 100 on. */
 static int exit_code_of(syncguard_status status)
 {
     return status >= 0 ? (int)status : 100 - (int)status;

@@ -93,7 +93,8 @@ static void every_operation_answers_aborted(void **state)
     assert_null(lock);
     assert_int_equal(calls, 0);
 
-    /* Nothing was sent: the one is free with an untouched counter, the other as it was. */
+    /* Nothing was sent: the first key is free with an untouched counter, the second is unchanged.
+     */
     check_locked(name.text, false);
     grant = take(name.text, 30000);
     assert_string_equal(grant.fence, "000000000000001");
@@ -147,7 +148,7 @@ static bool abort_ignore_info(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-/* Every other argument of every call, too, and none of it is an event. */
+/* The same for every other argument of every call, and no such call is an event. */
 static void no_argument_waits_for_its_turn(void **state)
 {
     key name = fresh_key("first");
@@ -199,8 +200,8 @@ static bool ignore_raw(void *context, const syncguard_lock_info_raw *info)
     return true;
 }
 
-/* The raw twins, the callback form and what is asked of a handle. */
-static void twins_and_handles_judge_arguments_first(void **state)
+/* The raw calls, the callback form, and the calls on a handle. */
+static void twins_and_handles_check_arguments_first(void **state)
 {
     key name = fresh_key("twins");
     syncguard_abort *abort_object = triggered_abort();
@@ -236,7 +237,7 @@ static void twins_and_handles_judge_arguments_first(void **state)
     syncguard_abort_free(abort_object);
 }
 
-/* Keys that a store keeps for itself are bad arguments like any other. */
+/* Keys that are reserved by a store are invalid arguments like any other. */
 static void reserved_keys_are_refused_first(void **state)
 {
     syncguard_abort *abort_object = triggered_abort();
@@ -312,7 +313,7 @@ static int compare_us(const void *a, const void *b)
 
 #define SIGNALS 15
 
-/* How late this machine lets a plain sleep end meanwhile: that is not ours. */
+/* How late this machine ends a plain sleep meanwhile: that delay is not the library's. */
 static atomic_bool napping;
 static int64_t latest_nap_us;
 
@@ -379,7 +380,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_answers_aborted),
     cmocka_unit_test(invalid_input_wins_over_an_abort),
     cmocka_unit_test(no_argument_waits_for_its_turn),
-    cmocka_unit_test(twins_and_handles_judge_arguments_first),
+    cmocka_unit_test(twins_and_handles_check_arguments_first),
     cmocka_unit_test(reserved_keys_are_refused_first),
     cmocka_unit_test(abort_objects_take_nothing_for_granted),
     cmocka_unit_test(signal_handler_ends_a_blocked_acquire),

@@ -34,7 +34,7 @@ static void success_carries_id_fence_and_stored_expiry(void **state)
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_true(grant.expires_at_ms == info.expires_at_ms);
     assert_true(info.expires_at_ms - info.acquired_at_ms == 12345);
-    /* Both clocks are of this century, at least. */
+    /* Both clocks show a time of this century, at least. */
     assert_between(INT64_C(1600000000000), INT64_C(4200000000000), info.acquired_at_ms);
     give_back(&grant);
 }
@@ -117,9 +117,9 @@ static void largest_and_smallest_ttls_work(void **state)
     syncguard_lock_dispose(lock);
     check_locked(name.text, false);
     syncguard_grant small;
-    /* A store that needs longer than the whole lease to answer has granted nothing. */
+    /* If a store needs longer than the whole lease to answer, there is no grant. */
     if (syncguard_acquire(store, brief.text, 1, NULL, &small, &err) == SYNCGUARD_OK) {
-        check_locked(brief.text, true); /* the tolerance holds it */
+        check_locked(brief.text, true); /* live because of the tolerance */
         give_back(&small);
     } else {
         assert_int_equal(err.code, SYNCGUARD_E_NETWORK_TIMEOUT);

@@ -93,8 +93,7 @@ static void cancelled_threads_leave_the_handle_whole(void **state)
     syncguard_close(v.backend);
 }
 
-/* What the caller had chosen is in force again after a call, and in the work of the callback form.
- */
+/* A call restores the caller's cancel state, also inside the work of the callback form. */
 static int cancel_state(void)
 {
     int now = -1;

@@ -1,7 +1,7 @@
 /*
- * Cleanup behind is_locked, on stores that keep expired records: off by default, late enough, a few
- * at a time, only what was seen. Whether a dead record is still there only the store's own
- * operations tell. All records come to their age together.
+ * Cleanup after is_locked, on stores that keep expired records: off by default, late enough, a few
+ * records at a time, only records that were seen. Only the store's own operations show whether a
+ * dead record is still there. All records reach their age together.
  */
 #include "contract.h"
 
@@ -10,14 +10,14 @@
 #define TTL 50
 #define BURST 20
 #define RACE 60
-#define GUARD_MS 2000 /* past the expiry: nothing goes before */
-#define YOUNG_MS 1800 /* dead, and not old enough */
+#define GUARD_MS 2000 /* past the expiry: nothing is removed before */
+#define YOUNG_MS 1800 /* dead, but not old enough */
 #define OLD_MS 2300
 #define PAUSE_MS 100 /* between two cleanups of a handle */
 
 static struct {
     syncguard_backend *cleaner;
-    key left; /* to the group's handle, which does not clean */
+    key left; /* for the group's handle, which does not clean */
     key old, wrong, burst[BURST], race[RACE];
     int64_t old_at;
 } records;
@@ -52,7 +52,7 @@ static void cleanup_assert_unlocked(syncguard_backend *backend, const key *name)
     assert_false(locked);
 }
 
-/* By the store's own operation, which must look for itself. */
+/* By the store's own operation, which must read the record itself. */
 static void cleanup_run_operation(const key *name, const char *lock_id, int64_t expires_at_ms)
 {
     syncguard_cleanup_op op = {.key = name->text,
@@ -64,7 +64,7 @@ static void cleanup_run_operation(const key *name, const char *lock_id, int64_t 
     (void)records.cleaner->ops->cleanup(records.cleaner, &op, &own);
 }
 
-/* The lease is short: on a busy machine a grant may arrive after its end, and counts as none. */
+/* The lease is short: on a busy machine a grant may arrive after its end, and does not count. */
 static void let_die(syncguard_backend *backend, key *name)
 {
     syncguard_grant grant;
@@ -102,7 +102,8 @@ static bool need_old_records(void)
     return true;
 }
 
-/* Whether it stayed. False with *too_late: it may have been old enough when it went. */
+/* Whether the record stayed. False with *too_late: it may have been old enough when it was
+ * removed. */
 static bool young_one_stays(int64_t young_ms, bool *too_late)
 {
     key name;
@@ -122,13 +123,13 @@ static bool young_one_stays(int64_t young_ms, bool *too_late)
     return kept;
 }
 
-/* The slower the machine is, the younger the record. */
+/* The slower the machine, the younger the record. */
 static void young_records_stay(void **state)
 {
     (void)state;
     if (nothing_is_kept())
         return;
-    make_records(); /* which become old meanwhile */
+    make_records(); /* they become old meanwhile */
     bool stayed = false;
     bool too_late = true;
     for (int i = 0; i < 5 && !stayed && too_late; i++)
@@ -203,7 +204,7 @@ typedef struct race {
     syncguard_status taken[RACE];
 } race;
 
-/* Both at once; the cleanup also after the take-over, as one that was held up. */
+/* Both at once; the cleanup also after the take-over, as if it had been delayed. */
 static void clean_or_take(int index, void *context)
 {
     race *r = context;
@@ -234,7 +235,7 @@ static void cleanup_never_removes_the_next_owner(void **state)
         assert_status(SYNCGUARD_OK,
                       syncguard_release(records.cleaner, r.grants[i].lock_id, NULL, &err));
     }
-    syncguard_close(records.cleaner); /* the last test */
+    syncguard_close(records.cleaner); /* this is the last test */
     records.cleaner = NULL;
 }
 
@@ -276,7 +277,7 @@ static void prune_removes_old_records_only(void **state)
     assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, false, NULL, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_prune(NULL, NULL, false, NULL, NULL, &err));
-    /* The live one stays, and so does the counter. */
+    /* The live record stays, and so does the counter. */
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     syncguard_grant next;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, p.dead.text, 600000, NULL, &next, &err));

@@ -1,12 +1,12 @@
 /*
- * Steps of this machine's wall clock, forward and back: no timeout comes early or late, no lease
- * ends or lasts by them. The program has a clock_gettime of its own, which the libraries use too.
+ * Steps of this machine's wall clock, forward and back: they make no timeout early or late and no
+ * lease shorter or longer. The program has a clock_gettime of its own, which the libraries use too.
  */
 #include "contract.h"
 
 #include <sys/syscall.h>
 
-#define STEP_S 20 /* no test here takes as long */
+#define STEP_S 20 /* no test here takes that long */
 #define LATE_MS 10000
 
 static atomic_int wall_shift_s;
@@ -26,7 +26,8 @@ static int set_clock_right(void **state)
     return 0;
 }
 
-/* Where the client's clock decides, a step is another thing: tests/firestore/test_clock.c. */
+/* For stores that use the client's clock, a step has other effects:
+ * tests/firestore/test_clock.c. */
 static bool clock_decides(void)
 {
     if (able()->time_authority != SYNCGUARD_TIME_CLIENT)
@@ -43,7 +44,7 @@ static void clock_step_on_wait(void *context, int attempts, int64_t waited_ms, i
     atomic_store(&wall_shift_s, *(const int *)context);
 }
 
-/* The library does see the steps: else the others would show nothing. */
+/* The library does see the steps: otherwise the other tests would show nothing. */
 static void steps_are_seen(void **state)
 {
     (void)state;
@@ -164,7 +165,7 @@ static void clock_count_loss(void *context, syncguard_lock *lock, syncguard_lost
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-/* Back and forth, until the lock would be dead had nobody renewed it. */
+/* Steps back and forth, until the lock would be dead without its renewals. */
 static void renewals_go_on(void **state)
 {
     key name = fresh_key("step-renewal");

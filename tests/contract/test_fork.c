@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #endif
 
-/* Runs fn in a forked child that does not exec; what it returned. */
+/* Runs fn in a forked child that does not exec; returns what fn returned. */
 static int fork_run_in_child(int (*fn)(void *), void *context)
 {
     fflush(NULL);
@@ -131,7 +131,7 @@ typedef struct family {
 #define CHILD_IDS 20
 #define CHILD_REFUSED 77
 
-/* In the child the handle is as good as new, or refused (SQLite). */
+/* In the child the handle works as a new one does, or is refused (SQLite). */
 static int use_backend(void *context)
 {
     family *all = context;
@@ -181,7 +181,7 @@ static void child_makes_the_handle_its_own(void **state)
     close(all.answers[0]);
     close(all.answers[1]);
     bool owned = false;
-    /* Whatever the child did, the parent's handle works on. */
+    /* The parent's handle works, whatever the child did. */
     assert_status(SYNCGUARD_OK, syncguard_owns(store, held.lock_id, NULL, &owned, &err));
     assert_true(owned);
     give_back(&held);
@@ -248,7 +248,7 @@ static void fork_in_the_middle_of_waiting(void **state)
     give_back(&held);
 }
 
-/* Before the handle is made the child's own, and before a handle of the parent answers ABSENT. */
+/* Before the child has adopted the handle, and before a handle of the parent answers ABSENT. */
 static int refuse_in_child(void *context)
 {
     syncguard_call bad = SYNCGUARD_CALL_INIT;
@@ -291,7 +291,7 @@ typedef struct own_file {
     struct stat opened;
 } own_file;
 
-/* Files, and on Linux every third an event with a value that only its owner reads. */
+/* Files, and on Linux every third an event descriptor with a value that only its owner reads. */
 static bool open_own(own_file *file, int number)
 {
 #ifdef __linux__
@@ -307,7 +307,7 @@ static bool open_own(own_file *file, int number)
            fstat(file->fd, &file->opened) == 0;
 }
 
-/* Whether nobody else closed, wrote or read it. */
+/* Whether no other thread closed, wrote or read it. */
 static bool own_file_is_untouched(const own_file *file)
 {
     struct stat now;
@@ -381,8 +381,8 @@ static void a_daemons_own_files_are_left_alone(void **state)
     waiting_parent waiter = {.name = fresh_key("daemon-wait")};
     key name = fresh_key("daemon");
     (void)state;
-    /* Whatever the handle opens while it works: renewals, an abort object, a waiter that watches.
-     */
+    /* Everything that the handle opens while it works: renewals, an abort object, a waiter that
+     * watches. */
     all.backend = waiter.backend = open_store(NULL);
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&all.abort_object, &err));
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;

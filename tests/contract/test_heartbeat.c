@@ -1,13 +1,13 @@
 /*
- * Auto-extend: renewing, being told of the loss once, max_hold. The locks of all
- * tests are taken at the same time and watched together; the tests judge.
+ * Auto-extend: renewal, the single report of a loss, max_hold. The locks of all tests are taken at
+ * the same time and watched together; the tests check what was seen.
  */
 #include "contract.h"
 
 #define TTL 1500
 #define MANY 30
 
-/* One auto-extended lock and what on_lost said of it. */
+/* One auto-extended lock and what on_lost reported of it. */
 typedef struct kept {
     key name;
     syncguard_lock *lock;
@@ -66,7 +66,7 @@ static void heartbeat_keep_lock(kept *one, const char *name, int64_t max_hold_ms
                   syncguard_lock_acquire(store, one->name.text, &options, &one->lock, &err));
 }
 
-/* As if somebody had removed the lock from the store. */
+/* As if another process had removed the lock from the store. */
 static void remove_behind(kept *one)
 {
     char id[SYNCGUARD_LOCK_ID_SIZE];
@@ -156,7 +156,7 @@ static void need_watch(void)
     if (seen.done)
         return;
     heartbeat_set_up();
-    /* max_hold, the last renewal before it, and the tolerance are over by then. */
+    /* By then max_hold, the last renewal before it, and the tolerance are over. */
     watch_renewed(seen.started + 1000 + TTL + 1000 + 900);
     heartbeat_collect_results();
     heartbeat_tear_down();

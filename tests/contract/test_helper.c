@@ -26,7 +26,7 @@ static void helper_note_pause(void *context, int attempts, int64_t waited_ms, in
     all->calls++;
 }
 
-/* Tries to get a held key with these options; how long it took. */
+/* Tries to get a held key with these options; returns how long that took. */
 static int64_t helper_wait_in_vain(const char *name, syncguard_lock_options *options, pauses *all,
                                    syncguard_status expected)
 {
@@ -57,16 +57,16 @@ static void ten_retries_are_eleven_attempts(void **state)
     helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 10);
     for (int i = 0; i < 10; i++) {
-        /* All tries: the counted ones, one after joining the waiters, and those after reports of
-         * the store, which come when they come. tests/core counts exactly. */
+        /* All tries: the counted ones, one after joining the waiters, and those after notifications
+         * of the store, whose number varies. tests/core counts exactly. */
         assert_in_range(all.attempts[i], i + 1, i + 1 + UNCOUNTED);
         assert_at_least(0, all.waited[i]);
-        /* Between -1 (unknown) and what the holder may still have, tolerance included. */
+        /* Between -1 (unknown) and the most that the holder may still have, tolerance included. */
         assert_between(-1, 61000, all.remaining[i]);
     }
     if (contract.telemetry) {
         event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
-        /* The holder's, eleven, and the uncounted ones. */
+        /* The holder's acquire, eleven tries, and the uncounted ones. */
         await_events(filter, 12, NULL);
         sleep_ms(50);
         assert_in_range(count_events(filter, NULL), 12, 12 + UNCOUNTED);
@@ -126,7 +126,7 @@ static void timeout_ends_the_waiting(void **state)
     pauses all;
     int64_t took = helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_between(290, 1300, took);
-    /* A pause is cut to what is left. */
+    /* A pause is cut to the time that is left. */
     options.retry_delay_ms = 60000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     took = helper_wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
@@ -250,7 +250,7 @@ static void callback_form_runs_and_releases(void **state)
     (void)state;
     int result = -1;
     for (int i = 0; i < 3; i++) {
-        task.result = i * 21; /* also what a caller would call a failure */
+        task.result = i * 21; /* also results that an application would call a failure */
         assert_status(SYNCGUARD_OK, syncguard_with_lock(store, name.text, NULL, helper_job_run,
                                                         &task, &result, &err));
         assert_int_equal(result, task.result);
@@ -321,7 +321,7 @@ static void scope_form_releases_on_every_way_out(void **state)
         assert_true(early_return(name.text, way));
         check_locked(name.text, false);
     }
-    /* A scope that got nothing disposes of nothing. */
+    /* A scope without a lock disposes of nothing. */
     syncguard_grant holder = take(name.text, 30000);
     assert_false(early_return(name.text, 0));
     check_locked(name.text, true);

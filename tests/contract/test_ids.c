@@ -45,7 +45,7 @@ static void malformed_ids_are_refused_by_every_operation(void **state)
 
 static void well_formed_unknown_ids_are_absent(void **state)
 {
-    /* The second has bits in its tail that no id of 16 bytes has: legal, and absent. */
+    /* The second has bits in its tail that no id of 16 bytes has: valid, and absent. */
     static const char *const ids[] = {FOREIGN_ID, "AAAAAAAAAAAAAAAAAAAAAB",
                                       "-_-_-_-_-_-_-_-_-_-_-_", "zzzzzzzzzzzzzzzzzzzzzz"};
     (void)state;
@@ -184,7 +184,7 @@ static void one_hash_stands_for_a_key_everywhere(void **state)
     give_back(&grant);
 }
 
-/* A handle with a secret shows other hashes, wherever it shows any. */
+/* A handle with a secret shows other hashes, in every place that shows hashes. */
 static void a_secret_makes_the_hashes_its_own(void **state)
 {
     static const char secret[] = "0123456789abcdef of this test";

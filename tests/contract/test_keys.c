@@ -8,7 +8,8 @@ static int never_called(void *context, syncguard_lock *lock)
     return 0;
 }
 
-/* Every operation that takes a key must refuse this one, and leave its results alone or empty. */
+/* Every operation that takes a key must refuse this one, and leave its results unchanged or
+ * empty. */
 static void refused_everywhere(const char *bad, const char *what)
 {
     print_message("    bad key: %s\n", what);
@@ -100,7 +101,7 @@ static void limit_counts_after_normalizing(void **state)
     memcpy(raw + used, "e\xCC\x81", 4);
     refused_everywhere(raw, "514 bytes after NFC");
     char grown[200];
-    /* U+1D160 decomposes for good: 4 bytes become 12, so 172 become 516. */
+    /* U+1D160 has no composed form: 4 bytes become 12, so 172 become 516. */
     for (size_t i = 0; i < 43; i++)
         memcpy(grown + 4 * i, "\xF0\x9D\x85\xA0", 4);
     grown[172] = '\0';
@@ -208,7 +209,8 @@ static void strange_characters_come_back_unchanged(void **state)
     }
 }
 
-/* Names that some store may not use as they are; waited for, since all runs share them. */
+/* Names that some store cannot use as they are. The acquires wait, because all runs share these
+ * keys. */
 static void names_that_stores_reserve_work(void **state)
 {
     static const char *const names[] = {".", "..", "__x__", "/", "a/b", "*", "-", "0", "null"};

@@ -1,4 +1,4 @@
-/* is_locked, lookup, owns and list: reading only, and without secrets unless asked for. */
+/* is_locked, lookup, owns and list: they only read, and show no secrets unless asked for. */
 #include "contract.h"
 
 /* True if text occurs anywhere in the bytes of a struct. */
@@ -77,7 +77,7 @@ static void lookups_by_key_and_by_id_agree(void **state)
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(store, grant.lock_id, NULL, &by_id, &err));
 }
 
-/* The lock was acquired or extended after began, of now_ms(). */
+/* The lock was acquired or extended after began (a time of now_ms()). */
 static void lookup_check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t began)
 {
     const int64_t rounding_ms = 20;
@@ -273,7 +273,7 @@ static bool lookup_list_slowly(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-/* All together take twice the time of the call, which is that of one page. */
+/* Reading all pages takes twice the call's timeout, which applies to each page. */
 static void each_page_of_a_listing_has_its_own_time(void **state)
 {
     static syncguard_grant grants[PAGED];
@@ -297,7 +297,7 @@ static bool one_line(const char *text)
     return text != NULL && text[0] != '\0' && strchr(text, '\n') == NULL;
 }
 
-/* Whoever reads of a problem also reads why it is one, and what to do. */
+/* Every finding also says why it is a problem, and what to do. */
 static void count_finding(void *context, const syncguard_finding *finding)
 {
     int *bad = context;
@@ -308,7 +308,7 @@ static void count_finding(void *context, const syncguard_finding *finding)
         (*bad)++;
 }
 
-static void examine_reports_in_one_form(void **state)
+static void diagnose_reports_in_one_form(void **state)
 {
     (void)state;
     int bad = 0;
@@ -326,6 +326,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(owns_is_true_only_for_the_holder),
     cmocka_unit_test(list_shows_live_locks_only),
     cmocka_unit_test(each_page_of_a_listing_has_its_own_time),
-    cmocka_unit_test(examine_reports_in_one_form),
+    cmocka_unit_test(diagnose_reports_in_one_form),
 };
 const contract_group lookup_group = {"lookup", tests, sizeof tests / sizeof tests[0]};

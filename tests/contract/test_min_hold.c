@@ -70,12 +70,12 @@ static void minimum_may_exceed_the_lease(void **state)
     syncguard_lock_info_raw after = min_hold_read_stored(name.text);
     assert_string_equal(after.info.fence, before.info.fence);
     assert_at_least(before.info.acquired_at_ms + 40000, after.info.expires_at_ms);
-    /* Whoever has the id can end it. */
+    /* The lock id permits to end it. */
     assert_status(SYNCGUARD_OK, syncguard_release(store, after.lock_id, NULL, &err));
     check_locked(name.text, false);
 }
 
-/* What another owner has by now is not touched. */
+/* A lock that another owner has by now is not touched. */
 static void minimum_of_a_removed_lock_is_over(void **state)
 {
     key name = fresh_key("removed");
@@ -132,7 +132,7 @@ static void *min_hold_wait_for_lock(void *argument)
     return NULL;
 }
 
-/* It neither gets the lock early nor sleeps until the former lease would have ended. */
+/* The waiter neither gets the lock early nor sleeps until the former lease would have ended. */
 static void waiter_gets_the_key_after_the_minimum(void **state)
 {
     key name = fresh_key("waiter");
@@ -160,7 +160,7 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
 #define PAUSE_MS 40000
 #define LATEST_MS 20000
 
-/* How a waiter waits. */
+/* The ways to wait. */
 typedef enum { FOR_A_LOCK, FOR_A_SLOT, FOR_A_SET, IN_A_QUEUE } way;
 
 typedef struct patient {
@@ -182,7 +182,7 @@ static void patient_count_pause(void *context, int attempts, int64_t waited_ms,
     atomic_fetch_add(&((patient *)context)->pauses, 1);
 }
 
-/* Where releases are reported, no poll helps: the pause is long. */
+/* Where the store reports releases, the pause is long, so that a poll cannot help. */
 static syncguard_lock_options patient_init_options(patient *self)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
@@ -257,9 +257,9 @@ static void let_end(syncguard_lock *lock)
 }
 
 /*
- * Waiters know when the lock in their way ends, and rest until then. A release before the minimum
- * hold is over, or an extend with a shorter TTL, must reach them as a release does, whoever makes
- * it: another process or handle, or their own.
+ * Waiters know when the current lock ends, and rest until then. A release before the minimum hold
+ * is over, or an extend with a shorter TTL, must reach them as a release does, no matter where it
+ * comes from: another process, another handle, or their own.
  */
 static void earlier_end_reaches_waiters(void **state)
 {
@@ -284,7 +284,7 @@ static void earlier_end_reaches_waiters(void **state)
     for (int i = 0; i < KEYS; i++)
         while (atomic_load(&waiters[i].pauses) == 0 && now_ms() < end)
             sleep_ms(2);
-    sleep_ms(200); /* from the callback, or the queue's thread, into the pause */
+    sleep_ms(200); /* time to get from the callback, or the queue's thread, into the pause */
     for (int i = 0; i < 4; i++)
         let_end(locks[i]);
     if (store_is_shared())

@@ -185,7 +185,7 @@ static void capabilities_name_the_store(void **state)
     (void)state;
     assert_non_null(known);
     assert_true(known->supports_fencing);
-    /* The name is that of the scheme, but for rediss and postgresql. */
+    /* The backend's name is that of the scheme, but for rediss and postgresql. */
     assert_true(strncmp(known->backend, contract.url, length) == 0 ||
                 strncmp(known->backend, contract.url, strlen(known->backend)) == 0);
     assert_in_range(known->time_authority, SYNCGUARD_TIME_SERVER, SYNCGUARD_TIME_CLIENT);

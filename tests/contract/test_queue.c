@@ -128,8 +128,8 @@ static void pause_us(int us)
         nanosleep(&pause, NULL);
 }
 
-/* Half of the keys are held and released while the requests are cancelled, the others are free: the
- * cancel meets the request before, during and after its grant. */
+/* Half of the keys are held and released while the requests are cancelled, the others are free: a
+ * cancel comes before, during or after the grant of its request. */
 static void cancel_batch(int round)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);

@@ -1,7 +1,7 @@
 /*
- * Races at the moment of expiry. Each key has a pair of threads: one acts with
- * the old lock id around the moment at which the lock dies, the other tries to
- * take the key over. Many keys, each with a shift of its own around the moment.
+ * Races at the moment of expiry. Each key has a pair of threads: one uses the old lock id around
+ * the moment at which the lock dies, the other tries to take the key over. Many keys, each with its
+ * own offset from that moment.
  */
 #include "contract.h"
 
@@ -13,14 +13,14 @@
 typedef struct duel {
     key name;
     syncguard_grant old;
-    int64_t dies_at; /* on our own clock, just about */
+    int64_t dies_at; /* by our own clock, approximately */
     syncguard_status old_answer;
     syncguard_status new_answer;
     syncguard_grant new;
 } duel;
 
 typedef struct duels {
-    bool extending; /* else releasing */
+    bool extending; /* otherwise releasing */
     duel each[DUELS];
 } duels;
 
@@ -34,7 +34,8 @@ static void act_with_old_id(const duels *all, duel *one, int shift)
         one->old_answer = syncguard_release(store, one->old.lock_id, NULL, &mine);
 }
 
-/* Who extends may keep it for good; after a release it must be had in the end. */
+/* A thread that extends may keep the key for good; after a release the other must get it in the
+ * end. */
 static void take_it_over(const duels *all, duel *one)
 {
     int64_t patience_ms = all->extending ? 60 : 5000;
@@ -57,7 +58,7 @@ static void duel_run(int index, void *context)
         take_it_over(all, one);
 }
 
-/* On a busy machine a grant may arrive after the end of its lease, and counts as none. */
+/* On a busy machine a grant may arrive after the end of its lease, and does not count. */
 static void duel_begin(duel *one)
 {
     syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
@@ -111,7 +112,7 @@ static void release_never_removes_the_next_owner(void **state)
     for (int i = 0; i < DUELS; i++) {
         duel *one = &all.each[i];
         assert_true(one->old_answer == SYNCGUARD_OK || one->old_answer == SYNCGUARD_ABSENT);
-        /* Released or expired: either way the key was to be had. */
+        /* Released or expired: in both cases the key was available. */
         assert_int_equal(one->new_answer, SYNCGUARD_OK);
         assert_string_equal(one->new.fence, "000000000000002");
         bool owned = false;
@@ -132,7 +133,7 @@ typedef struct section {
     atomic_int grants;
 } section;
 
-/* Raw acquires and releases of a few keys by many threads: never two inside. */
+/* Raw acquires and releases of a few keys by many threads: never two holders. */
 static void enter_and_leave(int index, void *context)
 {
     section *all = context;

@@ -1,4 +1,4 @@
-/* Release and extend: by id alone, once, harmless without ownership. */
+/* Release and extend: by lock id alone, once, harmless without ownership. */
 #include "contract.h"
 
 #define RELEASERS 32

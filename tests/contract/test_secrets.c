@@ -1,14 +1,14 @@
 /*
- * I-SEC-01: a marked key, its lock ids and a marked password through every operation, good and bad,
- * and then a search in everything that came out: errors, log, events, metrics, findings, standard
- * output and error. Only the raw twins may tell.
+ * I-SEC-01: a marked key, its lock ids and a marked password go through every operation, good and
+ * bad; then all that came out is searched: errors, log, events, metrics, findings, standard output
+ * and error. Only the raw calls may show them.
  */
 #include "contract.h"
 
 #define MARK "M4rk3dK3y"
 #define PASSWORD "pw-marker-contract"
 
-/* All that came out, as text. What does not fit is not searched, and fails the test. */
+/* All output, as text. Output that does not fit is not searched, and fails the test. */
 static struct {
     pthread_mutex_t mutex;
     char text[1 << 20];
@@ -43,7 +43,7 @@ static void heard_add_text(const char *text)
     pthread_mutex_unlock(&heard.mutex);
 }
 
-/* A whole file, whatever is in it, without a border in the middle of a secret. */
+/* Reads a whole file at once, so that no boundary can fall within a secret. */
 static void hear_file(FILE *file)
 {
     pthread_mutex_lock(&heard.mutex);
@@ -86,7 +86,7 @@ static bool hear_lock(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-/* What an operation says beside its result. */
+/* Adds the error and the status that an operation leaves beside its result. */
 static void heard_add_error(syncguard_status status)
 {
     (void)status;
@@ -149,7 +149,7 @@ static syncguard_backend *open_heard(const char *url)
     return decorated;
 }
 
-/* Everything that is printed meanwhile goes to a file, and from there to what was heard. */
+/* Everything that is printed meanwhile goes to a file, and from there to the recorded output. */
 typedef struct hidden {
     FILE *file;
     int streams[2];
@@ -224,7 +224,7 @@ static void keys_and_ids_are_told_nowhere(void **state)
     expect_silence(grant.lock_id);
 }
 
-/* Wherever a URL has a place for one; the server may take it, ignore it or refuse it. */
+/* In every part of a URL that can hold one; the server may take it, ignore it or refuse it. */
 static void passwords_are_told_nowhere(void **state)
 {
     const char *rest = strstr(contract.url, "://");

@@ -82,7 +82,7 @@ static void all_are_given_back_if_one_is_held(void **state)
     name_keys(&all);
     syncguard_grant holder = take(all.list[1], 60000);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
-    options.min_hold_ms = 60000; /* does not count for what nobody got */
+    options.min_hold_ms = 60000; /* does not apply if the set was not granted */
     syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire_all(store, all.list, KEYS, &options, &set, &err));
@@ -153,7 +153,7 @@ static void *release_later(void *argument)
     return (void *)(intptr_t)syncguard_release(store, self->grant.lock_id, NULL, NULL);
 }
 
-/* Keys that were locked early have the whole lease, too. */
+/* Keys that were locked early also get the whole lease. */
 static void leases_begin_together(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void take_in_own_order(int index, void *context)
         syncguard_lock_set *set = NULL;
         if (syncguard_lock_acquire_all(store, pair, 2, &options, &set, NULL) != SYNCGUARD_OK)
             atomic_fetch_add(&self->failures, 1);
-        else if (atomic_fetch_add(&self->inside, 1) != 0) /* two pairs of three keys meet */
+        else if (atomic_fetch_add(&self->inside, 1) != 0) /* two pairs of three keys overlap */
             atomic_fetch_add(&self->overlaps, 1);
         if (set != NULL)
             atomic_fetch_sub(&self->inside, 1);

@@ -1,4 +1,4 @@
-/* Slots: at most N holders of a name, and waiters that take whichever slot comes free. */
+/* Slots: at most N holders of a name, and waiters that take whichever slot becomes free. */
 #include "contract.h"
 
 #include <poll.h>
@@ -174,7 +174,7 @@ static void release_by_another_handle_ends_the_waiting(void **state)
     syncguard_close(other);
 }
 
-/* The holder of slot 2 is gone, and nobody releases it. */
+/* The holder of slot 2 has died and never releases it. */
 static void expiry_of_any_slot_ends_the_waiting(void **state)
 {
     key name = fresh_key("expiry");

@@ -1,7 +1,7 @@
 /*
- * The telemetry decorator: events, drops, counters, and that a bare handle has
- * none of it. These tests put decorators of their own over the store; what the
- * decorator must not break is shown by the whole suite run with --telemetry.
+ * The telemetry decorator: events, drops, counters, and that a bare handle has none of them. These
+ * tests put decorators of their own over the store; the whole suite, run with --telemetry, shows
+ * that the decorator breaks nothing.
  */
 #include "contract.h"
 
@@ -214,7 +214,7 @@ static void errors_are_events_too(void **state)
     event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
     (void)state;
     syncguard_call call = SYNCGUARD_CALL_INIT;
-    /* The shortest deadline: a remote store can hardly keep it, a near one does. */
+    /* The shortest deadline: a remote store can hardly meet it, a near one does. */
     call.timeout_ms = 1;
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(watched, name.text, 30000, &call, &grant, &err);
@@ -224,7 +224,7 @@ static void errors_are_events_too(void **state)
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     syncguard_close(watched); /* delivers what is queued */
     syncguard_event event;
-    /* None if the millisecond was over before anything could be sent. */
+    /* No event if the millisecond was over before anything could be sent. */
     if (count_events(filter, &event) > 0) {
         assert_int_equal(event.ok, status == SYNCGUARD_OK);
         assert_int_equal(event.error, status);
@@ -361,7 +361,7 @@ static void keep_loss(void *context, syncguard_log_level level, const char *mess
     pthread_mutex_unlock(&mutex);
 }
 
-/* Until a series has this value; false if it never has. */
+/* Waits until a series has this value; false if it never does. */
 static bool await_sample(const syncguard_backend *counted, const char *name, const char *labels,
                          double value)
 {
@@ -405,7 +405,7 @@ static void lost_locks_are_counted_and_logged(void **state)
     assert_true(await_sample(counted, "syncguard_hold_seconds_count", "", 1));
     syncguard_lock_dispose(lock);
     assert_true(await_sample(counted, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
-    syncguard_close(counted); /* the thread that logs has ended */
+    syncguard_close(counted); /* the logging thread has ended */
     char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(name.text, hash));
     assert_non_null(strstr(line, hash));
@@ -469,7 +469,7 @@ static void bad_telemetry_options_are_refused(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_telemetry_wrap(NULL, NULL, &decorated, &err));
     syncguard_grant grant;
-    /* The bare handle is still the caller's, and works. */
+    /* The bare handle still belongs to the caller, and works. */
     assert_status(SYNCGUARD_OK, syncguard_acquire(bare, name.text, 1000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(bare, grant.lock_id, NULL, &err));
     /* It has neither drops nor a text. */

@@ -1,16 +1,17 @@
 /*
- * Time: one timeline for all operations. Locks of TTL ms are taken, looked at a
- * little past their expiry (inside the tolerance: everything still works) and
- * long past it (nothing does). It runs once; the tests judge what it saw. A
- * machine that was too slow to look at the right moment looks again. Where the
- * library was compiled with another tolerance, CONTRACT_TOLERANCE_MS says so.
+ * Time: one timeline for all operations. Locks of TTL ms are taken, and read a little past their
+ * expiry (within the tolerance: everything still works) and long past it (nothing does). The
+ * timeline runs once; the tests check what it recorded. If the machine was too slow to read at the
+ * right moment, the read is repeated. If the library was compiled with another tolerance,
+ * CONTRACT_TOLERANCE_MS says so.
  */
 #include "contract.h"
 
 #define TTL 800
-#define INSIDE_MS 750     /* before the tolerance of the last lock is over */
-#define INSIDE_END_MS 100 /* before that of the first is: later than this a look says nothing */
-#define OUTSIDE_MS 500    /* after the tolerance */
+#define INSIDE_MS 750 /* before the tolerance of the last lock is over */
+/* Before the tolerance of the first lock is over: a later read shows nothing. */
+#define INSIDE_END_MS 100
+#define OUTSIDE_MS 500 /* after the tolerance */
 #define CLEAN_TTL 600
 #define CLEANUP_MS 2400 /* past the expiry */
 
@@ -20,20 +21,20 @@ static int64_t tolerance_ms(void)
     return other != NULL ? strtoll(other, NULL, 10) : SYNCGUARD_TIME_TOLERANCE_MS;
 }
 
-/* What read-only operations said about one lock. */
-typedef struct look {
+/* Results of the read-only operations for one lock. */
+typedef struct observation {
     bool locked;
     bool owned;
     bool listed;
     syncguard_status by_key;
     syncguard_status by_id;
-} look;
+} observation;
 
 static struct timeline {
     bool done;
-    int64_t inside_late_ms; /* the look inside the tolerance ended so much too late */
-    look inside;
-    look outside;
+    int64_t inside_late_ms; /* how late the read within the tolerance ended */
+    observation inside;
+    observation outside;
     syncguard_status acquire_inside, release_inside, extend_inside;
     int64_t extended_to;
     bool extended_still_held;
@@ -76,9 +77,9 @@ static bool time_key_is_listed(syncguard_backend *backend, const char *name)
     return wanted.found;
 }
 
-static look time_observe_key(const char *name, const syncguard_grant *grant)
+static observation time_observe_key(const char *name, const syncguard_grant *grant)
 {
-    look at;
+    observation at;
     memset(&at, 0, sizeof at);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &at.locked, &err));
     assert_status(SYNCGUARD_OK, syncguard_owns(store, grant->lock_id, NULL, &at.owned, &err));
@@ -100,7 +101,7 @@ static void count_release_error(void *context, const syncguard_error *error, con
     atomic_fetch_add(&seen.release_errors, 1);
 }
 
-enum { LOOKED_AT, RELEASED_INSIDE, EXTENDED_INSIDE, RELEASED_LATE, EXTENDED_LATE, TAKEN, LOCKS };
+enum { OBSERVED, RELEASED_INSIDE, EXTENDED_INSIDE, RELEASED_LATE, EXTENDED_LATE, TAKEN, LOCKS };
 
 static void time_observe_inside(const key *names, const syncguard_grant *grants)
 {
@@ -109,14 +110,14 @@ static void time_observe_inside(const key *names, const syncguard_grant *grants)
                                           &seen.extended_to, &err);
     syncguard_grant refused;
     seen.acquire_inside =
-        syncguard_acquire(store, names[LOOKED_AT].text, 1000, NULL, &refused, &err);
-    seen.inside = time_observe_key(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+        syncguard_acquire(store, names[OBSERVED].text, 1000, NULL, &refused, &err);
+    seen.inside = time_observe_key(names[OBSERVED].text, &grants[OBSERVED]);
 }
 
 static void time_observe_outside(const key *names, const syncguard_grant *grants)
 {
     const char *old_id = grants[TAKEN].lock_id;
-    seen.outside = time_observe_key(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+    seen.outside = time_observe_key(names[OBSERVED].text, &grants[OBSERVED]);
     seen.release_outside = syncguard_release(store, grants[RELEASED_LATE].lock_id, NULL, &err);
     seen.extend_outside =
         syncguard_extend(store, grants[EXTENDED_LATE].lock_id, 30000, NULL, NULL, &err);
@@ -135,7 +136,7 @@ static void time_observe_outside(const key *names, const syncguard_grant *grants
     syncguard_release(store, grants[EXTENDED_INSIDE].lock_id, NULL, &err);
 }
 
-/* A dead lock, looked at by a handle that may clean: the counter must survive. */
+/* A handle that may clean reads a dead lock: the counter must survive. */
 static void time_observe_cleanup(syncguard_backend *cleaner, const char *name)
 {
     seen.clean_status = syncguard_is_locked(cleaner, name, NULL, &seen.clean_locked, &err);
@@ -195,7 +196,7 @@ static void need_timeline(void)
     assert_at_most(0, seen.inside_late_ms);
 }
 
-/* Otherwise a timeline of the wrong library would be judged. */
+/* Otherwise the timeline of the wrong library would be checked. */
 static void the_tolerance_is_the_one_compiled_in(void **state)
 {
     (void)state;

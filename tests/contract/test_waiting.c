@@ -1,4 +1,4 @@
-/* Waiting: woken by a release, by an expiry, never forgotten, ended by an abort at once. */
+/* Waiting: ended by a release, by an expiry, never forgotten, ended by an abort at once. */
 #include "contract.h"
 
 /* One waiting acquire in a thread of its own. */
@@ -32,7 +32,7 @@ static void *waiting_acquire_lock(void *argument)
     return NULL;
 }
 
-/* Long pauses: who gets the lock soon was woken. */
+/* Long pauses: a waiter that gets the lock soon was woken. */
 static void waiting_init_waiter(waiter *self, syncguard_backend *backend, const char *name)
 {
     memset(self, 0, sizeof *self);
@@ -54,7 +54,7 @@ static void await_pause(waiter *self)
     while (atomic_load(&self->pauses) == 0 && now_ms() < until)
         sleep_ms(2);
     assert_at_least(1, atomic_load(&self->pauses));
-    sleep_ms(50); /* from the callback into the pause */
+    sleep_ms(50); /* time to get from the callback into the pause */
 }
 
 static void release_wakes_a_waiter(void **state)
@@ -115,7 +115,7 @@ static void expiry_wakes_a_waiter(void **state)
     key name = fresh_key("expiry");
     int64_t taken = now_ms();
     (void)state;
-    syncguard_grant crashed = take(name.text, 700); /* its holder will never say a word again */
+    syncguard_grant crashed = take(name.text, 700); /* its holder never contacts the store again */
     waiter one;
     waiting_init_waiter(&one, store, name.text);
     one.thread = start_thread(waiting_acquire_lock, &one);
@@ -170,7 +170,7 @@ static void many_waiters_are_all_served_one_at_a_time(void **state)
     assert_int_equal(atomic_load(&all.failures), 0);
     assert_int_equal(atomic_load(&all.overlaps), 0);
     assert_int_equal(atomic_load(&all.served), CROWD);
-    /* With pauses of 15 s nobody may have been forgotten. */
+    /* With pauses of 15 s, this shows that no waiter was forgotten. */
     assert_at_most(10000, now_ms() - started);
     check_locked(all.name.text, false);
 }

@@ -1,6 +1,6 @@
 /*
- * A store that does what the test says: each slot asks a script what to answer,
- * and counts its calls. For faults that no real store shows on demand.
+ * A store that does what the test says: each operation asks a script for its answer and counts its
+ * calls. For faults that no real store shows on demand.
  */
 #ifndef FAKE_BACKEND_H
 #define FAKE_BACKEND_H
@@ -17,12 +17,12 @@ typedef syncguard_status (*fake_extend_fn)(fake_backend *p, syncguard_extend_op 
 
 struct fake_backend {
     syncguard_backend base;
-    /* What to answer; NULL: OK with a rising fence. */
+    /* The scripted answers; NULL: OK with a rising fence. */
     syncguard_status (*on_acquire)(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err);
     syncguard_status (*on_release)(fake_backend *p, syncguard_release_op *op, syncguard_error *err);
     _Atomic(fake_extend_fn) on_extend; /* changed while renewals run */
     syncguard_status (*on_undo)(fake_backend *p, int call);
-    atomic_int calls; /* of slots that ask a store, all together */
+    atomic_int calls; /* of the operations that ask a store, all together */
     atomic_int acquires;
     atomic_int watched; /* acquires with the watch flag */
     atomic_int releases;
@@ -37,22 +37,23 @@ struct fake_backend {
     atomic_int checks;      /* of a connected fake backend */
     atomic_bool ended;      /* what the next check finds */
     atomic_bool stuck;      /* undo_many does not return */
-    bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
+    bool batch_answers;     /* extend_many is OK even if it evaluated nothing: the keys are busy */
     atomic_bool *destroyed; /* set by destroy, outlives the backend */
     atomic_llong fence;
 };
 
 /* options may be NULL. */
 fake_backend *fake_backend_open(const syncguard_options *options);
-/* The same, with undo_many. It holds its first batch until `stuck` is cleared, leaves every tenth
- * item of a batch undecided, and fails as a whole the second time. */
+/* As fake_backend_open, with undo_many. It holds its first batch until `stuck` is cleared, leaves
+ * every tenth item of a batch undecided, and fails as a whole the second time. */
 fake_backend *fake_backend_open_batching(const syncguard_options *options);
-/* The same as the first, for a store that does not report releases. */
+/* As fake_backend_open, for a store that does not report releases. */
 fake_backend *fake_backend_open_silent(const syncguard_options *options);
 
-/* The same, with do_many: it asks the single slots, within the limits of the batch. */
+/* As fake_backend_open, with do_many: it calls the single operations, within the limits of the
+ * batch. */
 fake_backend *fake_backend_open_many(const syncguard_options *options);
-/* The same as the first, with connections that can end. */
+/* As fake_backend_open, with connections that can end. */
 fake_backend *fake_backend_open_connected(const syncguard_options *options);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */

@@ -1,7 +1,7 @@
 /*
  * Fake modules, for test_loading.sh. FAKE_NAME is the module's name, FAKE_SCHEME one more scheme of
- * it; with FAKE_ABI it was built for another library, without FAKE_NAME it is none. Each says when
- * it is loaded.
+ * it. With FAKE_ABI it was built for another library; without FAKE_NAME it is not a module at all.
+ * Each prints a line when it is loaded.
  */
 #include <stdio.h>
 

@@ -12,13 +12,14 @@
 
 #include "fake_backend.h"
 
-/* Where a lock must be kept, a renewal has four seconds to be late in: the machine may be busy. */
+/* Where a test must keep its lock, a renewal has four seconds to be late: the machine may be
+ * busy. */
 #define TTL_MS 6000
-/* Where it is lost anyway. */
+/* Where the test loses its lock anyway. */
 #define SHORT_TTL_MS 2400
 
-/* on_lost counts and keeps the last reason; before it counts, it disposes and closes if that is
- * set. */
+/* on_lost counts and keeps the last reason. If a lock or a backend is set here, on_lost disposes of
+ * the lock and closes the backend before it counts. */
 extern atomic_int losses_told;
 extern atomic_int told_reason;
 extern atomic_bool dispose_when_told;
@@ -31,7 +32,7 @@ syncguard_lock *take_renewed(fake_backend *p, const char *key, int64_t ttl_ms, i
 bool was_renewed(const syncguard_lock *lock, int64_t expiry);
 int64_t ms_since(int64_t begun_ns);
 
-/* Answers to an extend: the lock is gone, the store is down, it does not answer. */
+/* Answers to an extend: the lock is gone; the store is down; the store does not answer. */
 syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
 syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
 syncguard_status extend_hangs(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);

@@ -1,4 +1,4 @@
-/* Opens a URL and tells what came of it; for test_loading.sh. */
+/* Opens a URL and prints the result; for test_loading.sh. */
 #include <stdio.h>
 
 #include "syncguard.h"

@@ -1,4 +1,4 @@
-/* What cmocka wants before its own header, in the order that it wants it. */
+/* The headers that cmocka needs before its own, in the order in which it needs them. */
 #ifndef TEST_H
 #define TEST_H
 

@@ -90,7 +90,7 @@ static void test_signal(void **state)
         in_handler = NULL;
     }
     qsort(took, ROUNDS, sizeof *took, abort_compare_times);
-    /* The pause before the signal is part of it. */
+    /* This includes the pause before the signal. */
     assert_true(took[ROUNDS / 2] < 60 * SYNCGUARD_NS_PER_MS);
 }
 
@@ -136,7 +136,7 @@ static int abort_fork_grandchild(syncguard_abort *a)
     return first != 0 ? first : abort_run_in_child(child_sees_old_trigger, a);
 }
 
-/* A child's object is a copy: triggers do not cross. */
+/* A child's object is a copy: a trigger in one process does not reach the other. */
 static void test_abort_fork(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static int parent_triggers(syncguard_abort *a)
 {
     struct pollfd fd = {syncguard_abort_fd(a), POLLIN, 0};
     kill(getppid(), SIGUSR2);
-    /* Whatever the parent does, this side stays quiet. */
+    /* The child's object stays untriggered whatever the parent does. */
     return poll(&fd, 1, 300) == 0 && !syncguard_abort_triggered(a) ? 0 : 1;
 }
 
@@ -189,7 +189,8 @@ static int abort_without_descriptors(syncguard_abort *a)
     syncguard_abort *more = NULL;
     if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more != NULL)
         return 2;
-    /* The child's own descriptor cannot be made: the wait fails instead of not being abortable. */
+    /* The child cannot create its own descriptor: the wait must fail, because it could not be
+     * aborted. */
     return syncguard_wait_fds(NULL, 0, &limits, NULL) == SYNCGUARD_E_RATE_LIMITED ? 0 : 3;
 }
 

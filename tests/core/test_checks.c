@@ -36,7 +36,7 @@ static syncguard_backend *checks_open_counted(atomic_int *reached)
     return decorated;
 }
 
-/* Every operation with this key, id and ttl: all must answer alike. */
+/* Calls every operation with this key, id and ttl: all must give the same answer. */
 static void use_everything(syncguard_backend *backend, const char *key, const char *id,
                            int64_t ttl_ms, syncguard_abort *abort_object, syncguard_status expected)
 {
@@ -82,7 +82,7 @@ static void bad_input_reaches_no_store(void **state)
     use_everything(backend, "k", GOOD_ID, 0, NULL, bad);
     use_everything(backend, "k", GOOD_ID, -1, NULL, bad);
     use_everything(backend, "k", GOOD_ID, INT64_MIN, NULL, bad);
-    syncguard_close(backend); /* delivers what there is */
+    syncguard_close(backend); /* delivers the queued events */
     assert_int_equal(atomic_load(&reached), 0);
 }
 
@@ -156,7 +156,7 @@ static void high_counters_are_warned_of_once(void **state)
     syncguard_close(&p->base);
 }
 
-/* However many keys have been warned of, another one is, too, and each again after its minute. */
+/* There is no limit on the number of keys: each key is warned of, and again after a minute. */
 static void many_high_counters_are_warned_of(void **state)
 {
     enum { KEYS = 1024 };

@@ -1,4 +1,5 @@
-/* I-ISL-05: cleanup behind is_locked neither delays nor changes its answer, and fails silently. */
+/* I-ISL-05: the cleanup after is_locked neither delays nor changes its answer, and fails
+ * silently. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ static syncguard_status cleanup_answer_dead(syncguard_backend *backend, syncguar
     return SYNCGUARD_OK;
 }
 
-/* Ends, with a failure, when is_locked has answered; or after long, if that waits for it. */
+/* Fails once is_locked has answered, or after a long time if is_locked waits for the cleanup. */
 static syncguard_status fail_late(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                   syncguard_error *err)
 {

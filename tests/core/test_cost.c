@@ -1,7 +1,7 @@
 /*
- * What must cost nothing: no hash without a listener (I-HSH-04), no memory for
- * counting, no reading of an absurd key (I-KEY-04), no random number but the id for a lock that is
- * free. The hash functions and the random numbers are wrapped by the linker.
+ * Things that must cost nothing: no hash without a listener (I-HSH-04), no memory for counting, no
+ * reading of an absurdly long key (I-KEY-04), no random number but the id for a lock that is free.
+ * The hash functions and the random numbers are wrapped by the linker.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,7 @@ static void nothing_is_hashed_without_a_listener(void **state)
     all_operations(bare);
     assert_int_equal(atomic_load(&hashes), 0);
     syncguard_backend *decorated = NULL;
-    /* Counters alone need no hash either. */
+    /* Counters alone need no hash. */
     assert_int_equal(syncguard_telemetry_wrap(bare, NULL, &decorated, NULL), SYNCGUARD_OK);
     all_operations(decorated);
     assert_int_equal(atomic_load(&hashes), 0);
@@ -112,7 +112,7 @@ static void nothing_is_hashed_without_a_listener(void **state)
     assert_int_equal(syncguard_telemetry_wrap(bare, &options, &decorated, NULL), SYNCGUARD_OK);
     all_operations(decorated);
     syncguard_close(decorated);
-    assert_true(atomic_load(&hashes) > 0); /* the counter itself works */
+    assert_true(atomic_load(&hashes) > 0); /* shows that the test counts */
 }
 
 static atomic_int allocations;
@@ -129,7 +129,7 @@ static void *cost_count_realloc(void *block, size_t size)
     return realloc(block, size);
 }
 
-/* Counters need no memory of their own, with or without telemetry. */
+/* Counting needs no memory, with or without telemetry. */
 static void counting_allocates_nothing(void **state)
 {
     (void)state;
@@ -146,11 +146,11 @@ static void counting_allocates_nothing(void **state)
         counts[i] = atomic_load(&allocations);
         syncguard_close(decorated);
     }
-    assert_true(counts[0] > 0); /* the counter itself works */
+    assert_true(counts[0] > 0); /* shows that the test counts */
     assert_int_equal(counts[1], counts[0]);
 }
 
-/* Each is a system call. With slots one of them has to be chosen. */
+/* Each random number is a system call. With slots, one is needed to choose the slot. */
 static void free_lock_needs_no_random_number(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void free_lock_needs_no_random_number(void **state)
     options.slots = 2;
     assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
-    assert_int_equal(atomic_load(&random_numbers), 1); /* the counter itself works */
+    assert_int_equal(atomic_load(&random_numbers), 1); /* shows that the test counts */
     syncguard_close(backend);
 }
 
@@ -200,7 +200,7 @@ static void absurd_keys_are_not_read(void **state)
         double took = (double)(after.tv_sec - before.tv_sec) * 1e3 +
                       (double)(after.tv_nsec - before.tv_nsec) / 1e6;
         if (i == 0 || took < best_ms)
-            best_ms = took; /* the best of many: the machine may be busy */
+            best_ms = took; /* the best of many, because the machine may be busy */
     }
     assert_true(best_ms < 1.0);
     assert_true(peak_kb() - peak < 1024);

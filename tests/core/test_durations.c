@@ -24,8 +24,7 @@ static void test_forms(void **state)
     durations_assert_printed(1000, "1s");
     durations_assert_printed(1500, "1.5s");
     durations_assert_printed(3000, "3s");
-    durations_assert_printed(
-        3001, "3.1s"); /* what is left of a lease is not said to be over before it is */
+    durations_assert_printed(3001, "3.1s"); /* rounded up: not shown as over before it is */
     durations_assert_printed(9999, "10s");
     durations_assert_printed(12999, "12s");
     durations_assert_printed(185000, "3m05s");

@@ -30,7 +30,7 @@ static void test_fail(void **state)
     assert_string_equal(err.native, "28P01");
     assert_string_equal(err.key_hash, "");
     assert_string_equal(err.message, "no entry");
-    /* Arguments may lie in the struct itself. */
+    /* Arguments may point into the struct itself. */
     syncguard_fail(&err, SYNCGUARD_E_INTERNAL, err.native, "again: %s", err.message);
     assert_string_equal(err.native, "28P01");
     assert_string_equal(err.message, "again: no entry");

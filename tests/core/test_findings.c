@@ -11,7 +11,8 @@
 #include "syncguard/sys/findings.h"
 
 static syncguard_finding last;
-static char last_text[400]; /* that of the finding may be gone when the report has returned */
+/* A copy: the finding's own text may be gone when the report has returned. */
+static char last_text[400];
 
 static void findings_note_last(void *context, const syncguard_finding *finding)
 {
@@ -61,7 +62,7 @@ static void tls_matters_between_machines(void **state)
     assert_non_null(strstr(last.text, "off"));
 }
 
-/* What the error bound covers is not certain. */
+/* A difference within the error bound is no finding. */
 static void clocks_may_differ_by_a_second(void **state)
 {
     static const struct {

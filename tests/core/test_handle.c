@@ -1,4 +1,5 @@
-/* What a holder may believe: leases that are never longer than the store's, losses that stay. */
+/* What a holder may rely on: the lease it counts is never longer than the store's, and a loss is
+ * final. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -73,7 +74,7 @@ static syncguard_status note_ttl(fake_backend *p, syncguard_extend_op *op, syncg
     return SYNCGUARD_OK;
 }
 
-/* Nor may a renewal be counted longer: the late extend may still overtake it. */
+/* A renewal must not count a longer lease either: the late extend may still arrive after it. */
 static void renewals_follow_an_unanswered_shorter_extend(void **state)
 {
     (void)state;
@@ -82,14 +83,14 @@ static void renewals_follow_an_unanswered_shorter_extend(void **state)
     syncguard_lock *lock = handle_take_lock(p, 60000, true);
     extend_unanswered(lock, 3000);
     p->on_extend = note_ttl;
-    assert_true(wait_for_count(&p->batches, 1)); /* in a second, not in twenty */
+    assert_true(wait_for_count(&p->batches, 1)); /* within a second, not within twenty */
     sleep_ms(50);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
     handle_close_store(p, lock);
 }
 
-/* Nor may a longer extend by hand be. */
+/* Nor may an explicit longer extend count in full. */
 static void a_longer_extend_follows_an_unanswered_shorter_one(void **state)
 {
     (void)state;
@@ -119,7 +120,7 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 6000);
     int batches = atomic_load(&p->batches);
-    assert_true(wait_for_count(&p->batches, batches + 1)); /* in two seconds, not in twenty */
+    assert_true(wait_for_count(&p->batches, batches + 1)); /* within 2 s, not within 20 */
     assert_int_equal(syncguard_lock_extend(lock, 6000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 3000, 6000);
     handle_close_store(p, lock);
@@ -144,7 +145,7 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = handle_lose_reply;
     syncguard_lock *lock = handle_take_lock(p, 60000, true);
-    int64_t past = syncguard_clock_ns() + 4000 * SYNCGUARD_NS_PER_MS; /* or later */
+    int64_t past = syncguard_clock_ns() + 4000 * SYNCGUARD_NS_PER_MS; /* or a later one */
     extend_unanswered(lock, 3000);
     age_unanswered(lock, SG_LATE_EXTEND_MS - 4000);
     int64_t give_up = past + 26000 * SYNCGUARD_NS_PER_MS;
@@ -172,7 +173,7 @@ static void a_shorter_extend_may_arrive_after_its_ttl(void **state)
     handle_close_store(p, lock);
 }
 
-/* Nor do renewals that fail meanwhile keep the short TTL in force: theirs is longer. */
+/* Renewals that fail meanwhile do not keep the short TTL in force: their TTL is longer. */
 static void a_failed_renewal_counts_with_its_own_ttl(void **state)
 {
     (void)state;
@@ -202,15 +203,15 @@ static syncguard_status answer_slowly(fake_backend *p, syncguard_extend_op *op,
     return SYNCGUARD_OK;
 }
 
-/* The same for extends by hand. One that was sent before that time and confirmed after it does not
- * count in full: the late one may have arrived between the two. */
+/* The same for explicit extends. An extend that was sent before that time and confirmed after it
+ * does not count in full: the late one may have arrived between the two. */
 static void extends_outlive_an_unanswered_shorter_one(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = handle_lose_reply;
     syncguard_lock *lock = handle_take_lock(p, 60000, false);
-    int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
+    int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or a later one */
     extend_unanswered(lock, 5000);
     age_unanswered(lock, SG_LATE_EXTEND_MS - 6000);
     int64_t certain = syncguard_clock_ns() + 7000 * SYNCGUARD_NS_PER_MS;
@@ -279,7 +280,7 @@ static void an_extend_and_a_loss_are_never_both_believed(void **state)
     syncguard_close(&p->base);
 }
 
-/* Once told, lost is final: the extend that succeeds later is released. */
+/* A reported loss is final: an extend that succeeds later is released. */
 static void a_late_extend_is_released(void **state)
 {
     (void)state;
@@ -312,7 +313,7 @@ static int handle_enter_backend(fake_backend *p)
     return sg_backend_enter(&p->base, NULL) == SYNCGUARD_OK ? 0 : 1;
 }
 
-/* A child that is forked while another thread of its parent, itself a child, adopts the handle. */
+/* A fork interrupts the adoption of the handle by another thread; the grandchild adopts it anew. */
 static void adopting_that_a_fork_interrupted_is_begun_again(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ static int handle_use_inherited(fake_backend *p)
     return releases;
 }
 
-/* In every order: close and dispose in the child, then in the parent, with a heartbeat running. */
+/* In every order: child and parent close and dispose, with a heartbeat running. */
 static void a_child_frees_its_copy_and_says_nothing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Renewals: when they come, that they are tried again, and what ends them. Requests that hang: see
+/* Renewals: when they are sent, that they are retried, and what ends them. Requests that hang: see
  * test_heartbeat_stuck.c. Losses: see test_heartbeat_loss.c. */
 #include "heartbeat.h"
 
@@ -44,7 +44,7 @@ static void a_failed_renewal_is_tried_again(void **state)
     syncguard_close(&p->base);
 }
 
-/* The pause counts from the sending: after a request that took long, there is none. */
+/* The pause begins when the request is sent: after a slow request there is none. */
 static void a_slow_failure_is_tried_again_at_once(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void max_hold_ends_the_lock(void **state)
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(ms_since(begun) >= SHORT_TTL_MS / 3);
-    assert_int_equal(atomic_load(&p->batches), 0); /* a loss is noticed soon enough */
+    assert_int_equal(atomic_load(&p->batches), 0); /* the loss is noticed in time */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -82,7 +82,7 @@ static syncguard_status note_limit(fake_backend *p, syncguard_extend_op *op, syn
     return SYNCGUARD_OK;
 }
 
-/* Locks that no renewal makes longer take no time from those that they share a request with. */
+/* Locks that have reached their maximum hold do not delay the other locks of the same request. */
 static void max_hold_end_affects_no_other_lock(void **state)
 {
     (void)state;
@@ -100,11 +100,12 @@ static void max_hold_end_affects_no_other_lock(void **state)
     syncguard_lock late = {
         .ttl_ms = TTL_MS, .wanted_ttl_ms = TTL_MS, .lease = end, .hold_end_ns = end};
     sg_renewal_schedule_retry(&late, now);
-    assert_int_equal(late.next_ns, end); /* nor are they retried when little is left */
+    assert_int_equal(late.next_ns, end); /* nor are they retried when little time is left */
     syncguard_close(&p->base);
 }
 
-/* The first lease is the longest possible. It is renewed all the same: the lock may be gone. */
+/* The first lease already ends with the maximum hold. It is renewed all the same, because the lock
+ * may be gone. */
 static void a_loss_before_the_end_of_max_hold_is_noticed(void **state)
 {
     (void)state;
@@ -131,7 +132,7 @@ static syncguard_status note_end(fake_backend *p, syncguard_extend_op *op, syncg
     return SYNCGUARD_OK;
 }
 
-/* Neither a renewal nor an extend by hand gives a lease that ends later. */
+/* Neither a renewal nor an explicit extend gives a lease that ends later than the maximum hold. */
 static void every_lease_ends_with_max_hold(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static void every_lease_ends_with_max_hold(void **state)
     syncguard_close(&p->base);
 }
 
-/* The time in which locks come along must not make a short lease due all the time. */
+/* The margin for sharing a request must not make a short lease due all the time. */
 static void a_tiny_ttl_is_no_busy_loop(void **state)
 {
     (void)state;
@@ -176,7 +177,7 @@ static void extend_by_hand_changes_the_rhythm(void **state)
     assert_int_equal(expiry, syncguard_lock_expires_at_ms(lock));
     assert_true(syncguard_lock_remaining_ms(lock) <= TTL_MS);
     assert_true(was_renewed(lock, expiry));
-    assert_true(syncguard_lock_held(lock)); /* at the new length: the old one is not due yet */
+    assert_true(syncguard_lock_held(lock)); /* with the new TTL: the old one is not due yet */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }

@@ -17,11 +17,11 @@ static void absent_is_told_once(void **state)
     assert_false(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     syncguard_lock_dispose(lock);
-    assert_int_equal(atomic_load(&p->releases), 0); /* known to be gone: no I/O */
+    assert_int_equal(atomic_load(&p->releases), 0); /* known to be gone: no request is sent */
     syncguard_close(&p->base);
 }
 
-/* Whoever finds it out: on_lost is told when an extend by hand meets nothing. */
+/* on_lost is also called if an explicit extend finds the lock gone. */
 static void absent_by_hand_is_told_too(void **state)
 {
     (void)state;
@@ -48,7 +48,7 @@ static void unconfirmed_is_told_at_the_end_of_the_lease(void **state)
     assert_true(wait_for_count(&losses_told, 1));
     assert_true(ms_since(begun) >= SHORT_TTL_MS);
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_UNCONFIRMED);
-    assert_true(atomic_load(&p->batches) > 3); /* tried again and again */
+    assert_true(atomic_load(&p->batches) > 3); /* retried again and again */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -61,7 +61,7 @@ static void a_hanging_store_does_not_delay_the_loss(void **state)
     int64_t begun = syncguard_clock_ns();
     syncguard_lock *lock = take_renewed(p, "k", 400, 0);
     assert_true(
-        wait_for_count(&losses_told, 1)); /* the store never answers: any end is an early one */
+        wait_for_count(&losses_told, 1)); /* the store never answers, so any end is an early one */
     assert_true(ms_since(begun) >= 400);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -116,7 +116,7 @@ static void on_lost_may_dispose_and_close(void **state)
     for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
         sleep_ms(1);
     assert_true(atomic_load(&destroyed));
-    sleep_ms(50); /* the dispatcher ends by itself */
+    sleep_ms(50); /* the dispatcher thread ends by itself */
 }
 
 static void on_lost_needs_auto_extend(void **state)
@@ -131,7 +131,7 @@ static void on_lost_needs_auto_extend(void **state)
     syncguard_close(&p->base);
 }
 
-/* The loss ends the program's own wait: in another acquire, and in its own poll. */
+/* The loss ends the program's own waits: in another acquire, and in its own poll. */
 static void a_loss_triggers_the_abort_object(void **state)
 {
     (void)state;

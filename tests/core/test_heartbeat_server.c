@@ -14,7 +14,7 @@
 #define LONG_TTL_MS 300000
 #define LOCKS 5
 
-/* How far the clock of the store is ahead. */
+/* How far the store's clock is ahead. */
 static _Atomic int64_t ahead_ms;
 static atomic_bool stuck;
 
@@ -33,7 +33,7 @@ static syncguard_status extend_ahead(fake_backend *p, syncguard_extend_op *op, s
     return SYNCGUARD_OK;
 }
 
-/* A store that is somewhere else. */
+/* A store on another machine. */
 static fake_backend *open_server(void)
 {
     fake_backend *p = fake_backend_open_connected(NULL);
@@ -104,7 +104,7 @@ static void a_reconnect_renews_all(void **state)
     syncguard_close(&p->base);
 }
 
-/* A lock of a decorator: the store reports to the handle that it knows. */
+/* The lock belongs to a decorator; the store reports to the inner handle, the only one it knows. */
 static bool renews_under_telemetry(fake_backend *p, syncguard_backend *outer)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -133,7 +133,8 @@ static void also_under_telemetry_and_in_a_child(void **state)
     assert_int_equal(syncguard_telemetry_wrap(&p->base, NULL, &middle, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_telemetry_wrap(middle, NULL, &outer, NULL), SYNCGUARD_OK);
     assert_true(renews_under_telemetry(p, outer));
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
+                               threads */
     int status = -1;
     pid_t child = fork();
     if (child == 0)
@@ -145,7 +146,7 @@ static void also_under_telemetry_and_in_a_child(void **state)
     syncguard_close(outer);
 }
 
-/* A server that breaks every connection is not asked all the time. */
+/* A server that breaks every connection is not asked continuously. */
 static void at_most_once_a_second(void **state)
 {
     (void)state;
@@ -156,13 +157,13 @@ static void at_most_once_a_second(void **state)
         syncguard_backend_reconnected(&p->base);
         sleep_ms(10);
     }
-    assert_true(wait_for_count(&p->batches, 3)); /* at once, and a second after each */
+    assert_true(wait_for_count(&p->batches, 3)); /* one at once, and one after each second */
     assert_true(atomic_load(&p->batches) <= ms_since(begun) / 1000 + 1);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
-/* Where the clients' clocks count, none can take over. */
+/* If the clocks of the clients count, no other server can have taken over. */
 static void not_with_clocks_of_clients(void **state)
 {
     (void)state;
@@ -176,7 +177,7 @@ static void not_with_clocks_of_clients(void **state)
     syncguard_close(&p->base);
 }
 
-/* Many locks are renewed less often: about a thousand in a second, so 3000 once in 4 s. */
+/* Many locks are renewed less often: about a thousand per second, so 3000 at most once in 4 s. */
 static void many_locks_less_often(void **state)
 {
     (void)state;
@@ -214,8 +215,8 @@ static void many_locks_less_often(void **state)
 static syncguard_lock *many[MANY];
 static atomic_int pause_ms;    /* once in a batch or so */
 static atomic_int others;      /* renewals of locks with LONG_TTL_MS */
-static atomic_int briefs;      /* those of the others, */
-static atomic_int others_then; /* and what others was at the last of them */
+static atomic_int briefs;      /* renewals of locks with a short TTL */
+static atomic_int others_then; /* the value of `others` at the last of them */
 
 static syncguard_status note_order(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
@@ -281,7 +282,7 @@ static void those_due_soon_come_first(void **state)
     close_with_many(p);
 }
 
-/* All of them take 4.8 s or more; the brief one is due again after 2 s at the latest. */
+/* Renewing all of them takes 4.8 s or more; the lock with the short TTL is due again within 2 s. */
 static void those_that_become_due_are_not_kept_waiting(void **state)
 {
     (void)state;
@@ -294,7 +295,7 @@ static void those_that_become_due_are_not_kept_waiting(void **state)
     close_with_many(p);
 }
 
-/* All of them take 3.6 s or more, but after 2 s the first ones are due again. */
+/* Renewing all of them takes 3.6 s or more, but the first ones are due again after 2 s. */
 static void those_due_again_do_not_keep_the_rest_waiting(void **state)
 {
     (void)state;
@@ -319,7 +320,7 @@ static void a_lock_that_is_gone_is_lost_at_once(void **state)
     syncguard_close(&p->base);
 }
 
-/* Its lease ends with its maximum hold, so it cannot become longer; but the server may end it
+/* The lease ends with the maximum hold, so it cannot become longer; but the server may end it
  * sooner. */
 static void so_is_a_lock_whose_lease_is_the_longest(void **state)
 {
@@ -337,7 +338,7 @@ static void so_is_a_lock_whose_lease_is_the_longest(void **state)
 
 /* ---- requests that are under way meanwhile ---- */
 
-/* Undecided in a batch; alone it takes long. */
+/* A batch leaves the key undecided; its single extend takes long. */
 static syncguard_status extend_stuck(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)op;
@@ -348,7 +349,7 @@ static syncguard_status extend_stuck(fake_backend *p, syncguard_extend_op *op, s
     return SYNCGUARD_OK;
 }
 
-/* Who answered is not known. */
+/* It is not known which server answered. */
 static void a_renewal_under_way_is_repeated(void **state)
 {
     (void)state;
@@ -409,7 +410,7 @@ static void an_idle_connection_that_ends_renews_all(void **state)
     heartbeat_dispose_locks(locks);
     int checks = atomic_load(&p->checks) + 1; /* one may be under way */
     sleep_ms(1500);
-    assert_true(atomic_load(&p->checks) <= checks); /* nothing is renewed */
+    assert_true(atomic_load(&p->checks) <= checks); /* nothing was renewed */
     syncguard_close(&p->base);
 }
 
@@ -427,18 +428,18 @@ static void a_clock_that_jumps_renews_all(void **state)
     assert_int_equal(syncguard_acquire(&p->base, "a", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     sleep_ms(300);
     assert_int_equal(atomic_load(&p->batches), 0);
-    atomic_store(&ahead_ms, 5000); /* a grant shows it */
+    atomic_store(&ahead_ms, 5000); /* a grant shows the jump */
     assert_int_equal(syncguard_acquire(&p->base, "b", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
     for (int i = 0; i < LOCKS; i++)
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
-    atomic_store(&ahead_ms, -5000); /* an extend does */
+    atomic_store(&ahead_ms, -5000); /* an extend shows it */
     assert_int_equal(syncguard_extend(&p->base, grant.lock_id, 1000, NULL, NULL, NULL),
                      SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
     for (int i = 0; i < LOCKS; i++)
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
-    atomic_store(&ahead_ms, 5000); /* an extend of a lock handle */
+    atomic_store(&ahead_ms, 5000); /* an extend of a lock handle shows it */
     assert_int_equal(syncguard_lock_extend(locks[0], LONG_TTL_MS, NULL, NULL, NULL), SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
     heartbeat_dispose_locks(locks);
@@ -472,20 +473,20 @@ static void what_counts_as_a_jump(void **state)
 {
     (void)state;
     sg_server_clock clock = {false, 0, 0};
-    /* The server's clock is ahead by a million. */
+    /* The server's clock is ahead by 1,000,000. */
     assert_false(sg_server_clock_jumped(&clock, 1000 * MS, 1010 * MS, 1001005));
-    /* A reply that took three seconds says little, and hides no jump. */
+    /* A reply that took three seconds says little, but does not hide a later jump. */
     assert_false(sg_server_clock_jumped(&clock, 2000 * MS, 5000 * MS, 1004000));
     assert_true(sg_server_clock_jumped(&clock, 6000 * MS, 6001 * MS, 1007000));
     assert_false(sg_server_clock_jumped(&clock, 7000 * MS, 7001 * MS, 1008000));
-    /* A slow reply shows a jump that is larger than itself, either way. */
+    /* A slow reply shows a jump that is larger than its own delay, in either direction. */
     assert_true(sg_server_clock_jumped(&clock, 8000 * MS, 11000 * MS, 1016900));
     assert_true(sg_server_clock_jumped(&clock, 12000 * MS, 15000 * MS, 1010000));
     /* A clock that drifts does not jump. */
     for (int i = 0; i < 100; i++)
         assert_false(sg_server_clock_jumped(&clock, (16000 + 100 * i) * MS, (16001 + 100 * i) * MS,
                                             1014000 + 110 * i));
-    /* What cannot be a time is ignored. */
+    /* A value that cannot be a time is ignored. */
     assert_false(sg_server_clock_jumped(&clock, 30000 * MS, 30001 * MS, INT64_MAX));
     assert_false(sg_server_clock_jumped(&clock, 30000 * MS, 30001 * MS, -1));
 }

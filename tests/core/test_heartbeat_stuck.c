@@ -1,5 +1,5 @@
-/* Renewals that hang or fail, or whose key is busy: they cost no other lock, and leave time for
- * another attempt. */
+/* Renewals that hang or fail, or whose key is busy: they do not cost any other lock its lease, and
+ * they leave time for another attempt. */
 #include "heartbeat.h"
 
 static syncguard_status hang_at_first(fake_backend *p, syncguard_extend_op *op,
@@ -8,7 +8,7 @@ static syncguard_status hang_at_first(fake_backend *p, syncguard_extend_op *op,
     return atomic_load(&p->batches) == 1 ? extend_hangs(p, op, err) : SYNCGUARD_OK;
 }
 
-/* A request that hangs, as on a connection that is dead, leaves time for another one. */
+/* A request that hangs, as on a dead connection, leaves time for another one. */
 static void a_hanging_request_does_not_use_up_the_lease(void **state)
 {
     (void)state;
@@ -32,7 +32,7 @@ static syncguard_status one_is_stuck(fake_backend *p, syncguard_extend_op *op, s
     return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "row is locked");
 }
 
-/* What a batch leaves undecided goes on alone. */
+/* Keys that a batch leaves undecided are renewed singly. */
 static void a_stuck_key_costs_nobody_else(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static syncguard_status stuck_extend_unless_alone(fake_backend *p, syncguard_ext
     return one_is_stuck(p, op, err);
 }
 
-/* Also when it is the only one: a batch never waits for a key, a single extend does. */
+/* Also if it is the only key: a batch never waits for a key, a single extend does. */
 static void a_lone_stuck_key_is_tried_alone(void **state)
 {
     (void)state;
@@ -79,7 +79,7 @@ static void a_lone_stuck_key_is_tried_alone(void **state)
 #define LATER 2048
 
 static atomic_int last_batch;
-/* The first request gets no answer, and later ones take their time: much is due by then. */
+/* The first request gets no answer, and later ones are slow: by then many renewals are due. */
 static syncguard_status slow_after_an_outage(fake_backend *p, syncguard_extend_op *op,
                                              syncguard_error *err)
 {
@@ -91,8 +91,8 @@ static syncguard_status slow_after_an_outage(fake_backend *p, syncguard_extend_o
     return SYNCGUARD_OK;
 }
 
-/* Times in ms, with a TTL of 6000: the first ask at 1800 and give up at 3900, with 2100 left. The
- * others are due by then, and take 2400. */
+/* Times in ms, with a TTL of 6000: the first renewals are sent at 1800 and given up at 3900, with
+ * 2100 left. The others are due by then, and take 2400. */
 static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
 {
     (void)state;

@@ -7,8 +7,8 @@ static atomic_int last_batch;
 static atomic_int extends_seen;
 static _Atomic int64_t busy_until_ns;
 
-/* The first batch is slow, so that the second one has all other locks. That one is given up, but
- * still has its locks in the store for a while. A request for one lock takes its time. */
+/* The first batch is slow, so that the second one has all other locks. The second is given up, but
+ * its locks stay busy in the store for a while. A request for one lock is slow. */
 static syncguard_status busy_after_it_was_given_up(fake_backend *p, syncguard_extend_op *op,
                                                    syncguard_error *err)
 {
@@ -29,8 +29,8 @@ static syncguard_status busy_after_it_was_given_up(fake_backend *p, syncguard_ex
     return SYNCGUARD_OK;
 }
 
-/* Times in ms, with a TTL of 6000: the second batch asks at 2400 and gives up at 4200, with 1800
- * left. One after the other its locks would take 5000. */
+/* Times in ms, with a TTL of 6000: the second batch is sent at 2400 and given up at 4200, with 1800
+ * left. One after the other, its locks would take 5000. */
 static void a_batch_that_was_given_up_is_not_repeated_one_by_one(void **state)
 {
     (void)state;
@@ -89,8 +89,8 @@ static fake_backend *open_slow_store(syncguard_lock **locks, int count)
     return p;
 }
 
-/* Times in ms, with a TTL of 12000: all are undecided from 3600 to 4500, and are left over for
- * requests of one lock or, if there are many, of those that are due. */
+/* Times in ms, with a TTL of 12000: all locks are undecided from 3600 to 4500. They are left to
+ * requests for one lock or, if there are many, to batches of the locks that are due. */
 static void undecided_locks_survive_a_slow_store(void **state)
 {
     (void)state;
@@ -112,7 +112,8 @@ static void undecided_locks_survive_a_slow_store(void **state)
 }
 
 static atomic_int singles;
-/* Answers for each lock alone only, as Firestore for locks whose documents it cannot name. */
+/* Answers only for a lock that is alone in its request, as Firestore does for locks whose documents
+ * it cannot name. */
 static syncguard_status undecided_extend_unless_alone(fake_backend *p, syncguard_extend_op *op,
                                                       syncguard_error *err)
 {
@@ -123,7 +124,7 @@ static syncguard_status undecided_extend_unless_alone(fake_backend *p, syncguard
     return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "not in a batch");
 }
 
-/* So together is not the only way to try many. */
+/* So many locks must not be tried only together. */
 static void many_that_are_decided_alone_survive(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * Lock ids. This program has a getrandom of its own, which the library linked
- * into it calls instead of the system's: it can fail on demand.
+ * Lock ids. This program defines getrandom, which the library linked into it calls instead of the
+ * system's: the test can make it fail.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@
 
 static int failing; /* errno to fail with */
 static int short_read;
-static int interrupted; /* EINTR so many times first */
+static int interrupted; /* number of EINTR answers that come first */
 static int calls;
 
 ssize_t getrandom(void *buffer, size_t length, unsigned int flags)
@@ -39,7 +39,7 @@ static int lock_id_compare(const void *a, const void *b)
     return memcmp(a, b, SYNCGUARD_LOCK_ID_SIZE);
 }
 
-/* I-ID-01: well formed, none twice, one call each */
+/* I-ID-01: well formed, no duplicate, one call each */
 static void test_unique(void **state)
 {
     enum { COUNT = 10000 };

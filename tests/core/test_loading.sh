@@ -11,7 +11,7 @@ cp "$library" "$home/libsyncguard.so.0"
 cp "$good" "$home/libsyncguard-postgres.so.0"
 cp "$other" "$home/libsyncguard-redis.so.0"
 cp "$empty" "$home/libsyncguard-firestore.so.0"
-# A trap: what lies in the working directory must not be found.
+# A trap: modules in the working directory must not be found.
 cp "$good" "$work/libsyncguard-sqlite.so.0"
 cp "$toy" "$work/libsyncguard-toy.so"
 cd "$work"
@@ -38,7 +38,7 @@ expect() { # FOLDER URL WORDS...
     esac
 }
 
-# The environment and the working directory bring nothing in, by whatever name.
+# Nothing is loaded through the environment or the working directory, whatever the name.
 refuse() { # FOLDER URL WORDS...
     expect "$@"
     case $said in
@@ -71,7 +71,7 @@ expect "$home" 'other:secret' 'InvalidArgument' 'other'
 echo 'not a library' >"$home/libsyncguard-sqlite.so.0"
 expect "$home" 'sqlite:/tmp/secret' 'InvalidArgument' 'cannot be loaded'
 
-# Modules of others: by their scheme, in this folder.
+# Modules of other authors: by their scheme, in this folder.
 refuse "$home:$work" 'toy:secret' 'InvalidArgument' 'toy is not known' 'libsyncguard-toy.so' 'sqlite:' 'memory:'
 cp "$toy" "$home/libsyncguard-toy.so"
 expect "$home" 'toy:secret' '[fake module]' 'the fake was asked'
@@ -101,8 +101,8 @@ refuse "$home" 'abcdefghijklmnopqrstuvwx:secret' 'InvalidArgument' 'not known'
 rm "$home/libsyncguard-sqlite.so.0"
 refuse "$home" 'sqlite:/tmp/secret' 'InvalidArgument' 'not installed'
 
-# Loaded by a relative name, the library does not look beside itself: the name may mean another
-# folder by now.
+# If it was loaded by a relative name, the library does not search its own folder: the name may mean
+# another folder by now.
 cp "$library" "$work/libsyncguard.so.0"
 refuse . 'sqlite:/tmp/secret' 'InvalidArgument' 'not installed'
 refuse . 'toy:secret' 'InvalidArgument' 'toy is not known'

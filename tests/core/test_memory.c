@@ -1,7 +1,6 @@
 /*
- * The memory backend, through its op table where the public interface hides
- * something. This program has a clock_gettime of its own, so that hours pass at
- * once and the wall clock can step.
+ * The memory backend, through its op table where the public interface hides something. This program
+ * defines clock_gettime, so that hours can pass at once and the wall clock can step.
  */
 #include "test.h"
 
@@ -67,7 +66,7 @@ static syncguard_status memory_op_release(syncguard_backend *b, const char *id,
     return b->ops->release(b, op, NULL);
 }
 
-/* I-TIM-01, I-TIM-02: held to the tolerance, dead from then on, on the clock that cannot step */
+/* I-TIM-01, I-TIM-02: live during the tolerance, dead from then on, by the monotonic clock */
 static void test_memory_expiry(void **state)
 {
     syncguard_backend *b = memory_open_store();
@@ -93,7 +92,7 @@ static void test_memory_expiry(void **state)
     assert_int_equal(gone.reason, SYNCGUARD_REASON_EXPIRED);
     assert_int_equal(memory_op_release(b, id_b, &gone), SYNCGUARD_ABSENT);
     assert_int_equal(gone.reason, SYNCGUARD_REASON_NOT_FOUND);
-    /* I-ACQ-06: taken over, the old id is gone. */
+    /* I-ACQ-06: another owner acquires the key; the old id is gone. */
     assert_int_equal(memory_op_acquire(b, "k", id_b, 1000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 2);
     assert_int_equal(memory_op_release(b, id_a, &gone), SYNCGUARD_ABSENT);
@@ -104,7 +103,7 @@ static void test_memory_expiry(void **state)
     syncguard_close(b);
 }
 
-/* A step of the wall clock neither frees nor prolongs. */
+/* A step of the wall clock neither ends a lock nor prolongs it. */
 static void test_wall_step(void **state)
 {
     syncguard_backend *b = memory_open_store();
@@ -162,7 +161,8 @@ static void test_extend(void **state)
     syncguard_close(b);
 }
 
-/* I-ISL-04, I-ISL-06: cleanup only of what was seen, only past the guard, never a counter */
+/* I-ISL-04, I-ISL-06: cleanup removes only the record that was seen, only past the guard, and never
+ * a counter */
 static void test_cleanup(void **state)
 {
     syncguard_backend *b = memory_open_store();
@@ -225,7 +225,7 @@ static bool memory_note_record(void *context, const syncguard_record *record)
     return s->count != s->stop_after;
 }
 
-/* I-LST-04: live ones only; many; stopped early; labels kept per lock */
+/* I-LST-04: only live locks; many locks; an early stop; one label per lock */
 static void test_list(void **state)
 {
     syncguard_backend *b = memory_open_store();
@@ -271,7 +271,7 @@ static void test_list(void **state)
     syncguard_close(b);
 }
 
-/* Two handles know nothing of each other; a child starts empty and leaves its parent alone. */
+/* Two handles share no locks; a child starts empty and does not affect its parent. */
 static void test_separate(void **state)
 {
     syncguard_backend *b = memory_open_store();

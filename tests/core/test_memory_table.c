@@ -52,7 +52,7 @@ static void test_grow(void **state)
     free(items);
 }
 
-/* Chains stay short also for keys that differ little. */
+/* Chains stay short even for keys that differ little. */
 static void test_spread(void **state)
 {
     item *items = calloc(COUNT, sizeof *items);
@@ -103,7 +103,7 @@ static void test_no_memory(void **state)
     }
     left = 2;
     assert_true(sg_memory_table_init(&table));
-    /* It cannot grow any more, but it goes on working. */
+    /* The table cannot grow any more, but goes on working. */
     for (int i = 0; i < COUNT; i++) {
         items[i].number = i;
         sg_memory_table_add(&table, &items[i].node, hash_of(i));

@@ -1,7 +1,7 @@
 /*
  * What telemetry counts besides operations, and what is logged: losses by reason, renewals, undone
- * acquires, reconnects, held and waiting locks. Each loss is counted and logged once, whoever finds
- * it; no line has a key or a lock id; a store that fails does not flood the log.
+ * acquires, reconnects, held and waiting locks. Each loss is counted and logged once, no matter
+ * which call finds it; no line has a key or a lock id; a store that fails does not flood the log.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static void metrics_keep_line(void *context, syncguard_log_level level, const ch
     pthread_mutex_unlock(&log_mutex);
 }
 
-/* Lines with this text; the last one goes into line. */
+/* Counts the lines with this text; the last one is copied to line. */
 static int lines_with(const char *text, char line[300])
 {
     int found = 0;
@@ -226,7 +226,7 @@ static void a_renewal_finds_the_lock_gone(void **state)
     assert_int_equal(metrics_read_value(backend, "syncguard_renewals_total", "result=\"absent\""),
                      1);
     assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 0);
-    /* Whoever asks again finds the same loss. */
+    /* A later query finds the same loss. */
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
     syncguard_lock_dispose(lock);
@@ -241,11 +241,11 @@ static void losses_have_their_reason(void **state)
     syncguard_backend *backend = metrics_open_counted();
     (void)state;
     fake->on_release = not_there;
-    /* Nobody asks before the lease is over. */
+    /* No call asks before the lease is over. */
     syncguard_lock *unasked = metrics_take_lock(backend, KEY, 300, false, 0);
     syncguard_lock *asked = metrics_take_lock(backend, "asked", 300, false, 0);
     syncguard_lock *old = metrics_take_lock(backend, "old", 600, true, 1);
-    /* Taken away, and nobody knew until the release. */
+    /* The lock was taken away, and no call noticed until the release. */
     syncguard_lock *taken = metrics_take_lock(backend, "taken", 30000, false, 0);
     assert_int_equal(syncguard_lock_release(taken, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(metrics_count_lost(backend, "absent"), 1);
@@ -296,7 +296,7 @@ static void renewals_by_result(void **state)
     syncguard_close(backend);
 }
 
-/* A hang that ends in time leaves a line; an interrupted request none. */
+/* A hang that ends in time leaves a line; an interrupted request leaves none. */
 static void slow_renewals_are_logged(void **state)
 {
     syncguard_backend *backend = metrics_open_counted();
@@ -330,7 +330,7 @@ static void lines_per_minute_are_limited(void **state)
         syncguard_backend_reconnected(&fake->base);
     assert_int_equal(metrics_read_value(backend, "syncguard_reconnects_total", ""), 50);
     assert_int_equal(lines_with("replaced", NULL), SG_INCIDENT_LINES);
-    fake->base.core->incidents.limits[SG_INCIDENT_RECONNECT].minute_ends_ns = 0; /* it has passed */
+    fake->base.core->incidents.limits[SG_INCIDENT_RECONNECT].minute_ends_ns = 0; /* it is over */
     syncguard_backend_reconnected(&fake->base);
     char line[300];
     assert_int_equal(lines_with("replaced", line), SG_INCIDENT_LINES + 1);
@@ -353,7 +353,7 @@ static void lines_per_minute_are_limited(void **state)
     syncguard_lock_dispose(last);
     assert_int_equal(lines_with("is lost", line), SG_INCIDENT_LINES + 1);
     assert_non_null(strstr(line, "(6 similar ones were not logged)"));
-    assert_int_equal(lines_with("(84 similar", NULL), 1); /* more than wait for their lines */
+    assert_int_equal(lines_with("(84 similar", NULL), 1); /* more than may wait to be logged */
     syncguard_close(backend);
 }
 
@@ -463,7 +463,7 @@ static void labels_are_escaped(void **state)
                                  "empty=\"\"} 0\n"));
     syncguard_close(backend);
 
-    /* The longest that is possible. */
+    /* The longest possible text. */
     memset(quotes, '"', sizeof quotes - 1);
     syncguard_label full[SYNCGUARD_MAX_LABELS];
     for (size_t i = 0; i < SYNCGUARD_MAX_LABELS; i++) {
@@ -479,7 +479,8 @@ static void labels_are_escaped(void **state)
 
 /* ---- fork ---- */
 
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
+                               threads */
 static void a_child_holds_nothing(void **state)
 {
     syncguard_backend *backend = metrics_open_counted();

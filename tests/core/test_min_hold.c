@@ -1,4 +1,4 @@
-/* The minimum hold over a store that fails: a release that goes on in the background keeps it. */
+/* The minimum hold on a store that fails: a release that goes on in the background respects it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,12 +62,12 @@ static void failed_release_goes_on_without_removing(void **state)
     syncguard_lock_dispose(lock);
     assert_true(wait_for_count(&p->extends, 4));
     sleep_ms(100);
-    assert_int_equal(atomic_load(&p->extends), 4); /* what was confirmed is not repeated */
+    assert_int_equal(atomic_load(&p->extends), 4); /* a confirmed extend is not repeated */
     assert_int_equal(atomic_load(&p->releases), 0);
     syncguard_close(&p->base);
 }
 
-/* The store is down until the minimum is over: then the lock is removed. */
+/* The store is down until the minimum hold is over: then the lock is removed. */
 static void release_that_comes_too_late_removes(void **state)
 {
     (void)state;
@@ -83,8 +83,9 @@ static void release_that_comes_too_late_removes(void **state)
 
 /*
  * A renewal is in flight when the release, which cannot wait for it, goes to the background. The
- * store applies the renewal after the background has set the lease to the rest of the minimum: it
- * has to be set again, or the lock stays for one TTL, be that shorter or longer.
+ * store applies the renewal after the background has set the lease to the rest of the minimum hold:
+ * the background must set it again, or the lock stays for one TTL, whether that is shorter or
+ * longer.
  */
 static atomic_int renewing;
 static atomic_int keeps;
@@ -129,7 +130,7 @@ static void late_renewal_does_not_change_the_minimum(void **state)
     syncguard_close(&p->base);
 }
 
-/* Neither a lock that is known to be gone nor an attempt that got nothing asks for a minimum. */
+/* Neither a lock that is known to be gone nor a failed attempt asks for a minimum hold. */
 static void nothing_is_kept_without_a_lock(void **state)
 {
     (void)state;
@@ -185,18 +186,18 @@ static void waiters_are_not_woken_to_try(void **state)
     atomic_store(&held, true);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, min_hold_wait_in_vain, p), 0);
-    assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
+    assert_true(wait_for_count(&tries, 2)); /* the first attempt, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
     void *result = NULL;
     pthread_join(thread, &result);
     assert_ptr_equal(result, p);
-    assert_true(atomic_load(&tries) <= 3); /* one may have been under way and is repeated */
+    assert_true(atomic_load(&tries) <= 3); /* one may have been in flight and is repeated */
     syncguard_close(&p->base);
 }
 
-/* The reply to the release was lost, and nobody knows what it did: the lock is gone before its
- * minimum is over. */
+/* The reply to the release was lost, so its effect is unknown: the lock is gone before its minimum
+ * hold is over. */
 static syncguard_status lost_reply_then_absent(fake_backend *p, syncguard_extend_op *op,
                                                syncguard_error *err)
 {
@@ -232,7 +233,7 @@ static void absent_after_a_lost_reply_wakes(void **state)
     atomic_store(&held, true);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_with_success, p), 0);
-    assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
+    assert_true(wait_for_count(&tries, 2)); /* the first attempt, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_lock_dispose(lock);
     void *result = NULL;

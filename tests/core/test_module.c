@@ -1,4 +1,4 @@
-/* Opening by URL: what is built in, what is registered, what is refused. */
+/* Opening by URL: built-in backends, registered ones, refused ones. */
 #include "test.h"
 
 #include "syncguard/sys/backend.h"
@@ -54,7 +54,7 @@ static void test_module_refused(void **state)
     module_assert_refused("memory:?timeout_ms=1&timeout_ms=2", "timeout_ms");
     module_assert_refused("memory:?timeout_ms=secret", "timeout_ms");
     module_assert_refused("firestore-x://p", "firestore-x");
-    /* Linked statically, nothing is loaded. */
+    /* A statically linked program loads no module. */
     module_assert_refused("redis://u:secret@h", "redis");
     syncguard_error err;
     assert_int_equal(syncguard_open("memory:", NULL, NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);

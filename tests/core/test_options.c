@@ -1,4 +1,4 @@
-/* The size rule of structs, and the options that every backend has. */
+/* The size rule of structs, and the options that all backends share. */
 #include "test.h"
 
 #include "syncguard/sys/options.h"
@@ -44,7 +44,7 @@ static void test_read(void **state)
     large.c = INT64_C(1) << 56;
     assert_int_equal(syncguard_struct_read(&large, &known, sizeof known, sizeof small, "it", &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
-    same.size = SIZE_MAX; /* never set: nothing behind the struct is read */
+    same.size = SIZE_MAX; /* never set: nothing past the struct is read */
     assert_int_equal(syncguard_struct_read(&same, &known, sizeof known, sizeof small, "it", &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     small.size = sizeof small - 1;

@@ -1,4 +1,4 @@
-/* The pauses of a waiting acquire: what backoff and jitter make of them, and their end. */
+/* The pauses of a waiting acquire: the effect of backoff and jitter, and the end of a pause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,8 @@ static range pauses_of(syncguard_jitter jitter)
     return seen;
 }
 
-/* I-LCK-04. A busy machine makes pauses longer, never shorter, and hardly all thirty of them. */
+/* I-LCK-04. A busy machine makes pauses longer, never shorter, and it is unlikely to lengthen all
+ * thirty. */
 static void jitter_spreads_the_pauses(void **state)
 {
     (void)state;
@@ -67,7 +68,8 @@ static void jitter_spreads_the_pauses(void **state)
     assert_true(seen.most > 0.6);
 }
 
-/* I-LCK-04: the last pause is cut to what is left. The best of several is the library's own. */
+/* I-LCK-04: the last pause is cut to the time that is left. The best of several runs shows the
+ * library's own delay. */
 static void pauses_end_with_the_time(void **state)
 {
     static const syncguard_jitter jitters[] = {SYNCGUARD_JITTER_NONE, SYNCGUARD_JITTER_EQUAL,
@@ -82,7 +84,7 @@ static void pauses_end_with_the_time(void **state)
             int64_t begun = syncguard_clock_ns();
             options.jitter = jitters[j];
             options.backoff = SYNCGUARD_BACKOFF_FIXED;
-            options.retry_delay_ms = 65; /* the second pause would end after the time */
+            options.retry_delay_ms = 65; /* the second pause would end after the timeout */
             options.timeout_ms = 100;
             options.max_retries = SYNCGUARD_RETRY_FOREVER;
             syncguard_lock *lock = NULL;

@@ -1,12 +1,10 @@
 /*
- * The completion queue over the memory backend and over one that answers what the test says.
+ * The completion queue over the memory backend and over a fake backend.
  *
  * Interleavings that are made here on purpose:
  *   - cancel: in the ready list, in flight, waiting, granted or failed and not taken, taken
  *   - deadline: in the ready list behind a hung try, waiting, behind an extend
  *   - release: behind an extend in flight, of a lost lock, cancelled, of a blocking lock
- *   - loss: before the grant is taken, inside an extend, withdrawn by the release
- *   - close with requests in every state; fork with requests in every state
  */
 #include <poll.h>
 #include <setjmp.h>
@@ -48,7 +46,7 @@ static bool queue_is_readable(const syncguard_queue *queue, int timeout_ms)
     return poll(&fd, 1, timeout_ms) == 1;
 }
 
-/* The next completion, which has to be of this kind and status. */
+/* Takes the next completion, which must be of this kind and status. */
 static syncguard_completion queue_take_completion(syncguard_queue *queue,
                                                   syncguard_completion_kind kind,
                                                   syncguard_status status)
@@ -99,7 +97,7 @@ static bool queue_key_is_locked(syncguard_backend *backend, const char *key)
     return locked;
 }
 
-/* What is given back in the background is gone soon. */
+/* A lock that is released in the background is gone soon. */
 static void assert_free_soon(syncguard_backend *backend, const char *key)
 {
     for (int i = 0; i < 3000 && queue_key_is_locked(backend, key); i++)
@@ -199,7 +197,7 @@ static void bad_arguments_start_nothing(void **state)
     syncguard_close(backend);
 }
 
-/* One key, many waiters: each release grants one, in order of the requests. */
+/* One key, many waiters: each release grants one, in the order of the requests. */
 static void waiters_get_it_one_after_the_other(void **state)
 {
     (void)state;
@@ -416,8 +414,8 @@ static syncguard_status locked_for_long(fake_backend *p, syncguard_acquire_op *o
     return SYNCGUARD_LOCKED;
 }
 
-/* A waiter that becomes the first of its key has only to look at the time. While no worker is free
- * to do that, it goes on waiting: no attempt of it was missed. */
+/* A waiter that becomes the first of its key needs no attempt, only the time of its next one. While
+ * no worker is free to compute it, the waiter goes on waiting: it has not missed an attempt. */
 static void a_waiter_with_nothing_to_try_misses_no_attempt(void **state)
 {
     (void)state;
@@ -598,8 +596,8 @@ static syncguard_status held_until(fake_backend *p, syncguard_acquire_op *op, sy
     return SYNCGUARD_LOCKED;
 }
 
-/* The lock expires, its first waiter is due but has no worker yet, and is cancelled: the second one
- * tries at once, not after its pause. */
+/* The lock expires; its first waiter is due, has no worker yet, and is cancelled: the second waiter
+ * must try at once, not after its pause. */
 static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
 {
     (void)state;
@@ -617,7 +615,7 @@ static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
     int second = 2;
     queue_start_acquire(queue, "k", &options, &second);
     assert_true(wait_for_count(&p->acquires, 3));
-    sleep_ms(500); /* both rest */
+    sleep_ms(500); /* both are armed */
     atomic_store(&busy_hangs, true);
     int busy = 3;
     queue_start_acquire(queue, "busy", NULL, &busy);
@@ -668,8 +666,8 @@ static void release_does_not_overtake_an_extend(void **state)
     syncguard_close(&p->base);
 }
 
-/* A release that ends early takes the extends before it along: RELEASE is the last completion of
- * its lock, whatever ends it. */
+/* A release that ends early ends the extends before it: RELEASE is the last completion of its lock,
+ * no matter what ends it. */
 static void an_abandoned_release_ends_its_extends(void **state)
 {
     (void)state;
@@ -755,7 +753,8 @@ static void a_lost_lock_is_one_completion(void **state)
     syncguard_close(&p->base);
 }
 
-/* The lease ends inside an extend that hangs: the loss is told at once, not after the extend. */
+/* The lease ends during an extend that hangs: the loss is reported at once, not after the
+ * extend. */
 static void a_loss_does_not_wait_for_a_hung_extend(void **state)
 {
     (void)state;
@@ -853,7 +852,8 @@ static void close_frees_waiters(void **state)
 static void in_a_forked_child_the_queue_is_empty(void **state)
 {
     if (getenv("UNDER_MEMCHECK") != NULL)
-        return; /* what the parent's workers had in hand is lost in a child by nature */
+        return; /* the requests that the parent's workers were processing are leaked in a child by
+                   design */
     (void)state;
     fake_backend *p = open_hanging();
     syncguard_queue *queue = queue_open_on(&p->base, 2);
@@ -892,7 +892,7 @@ typedef struct taker {
     atomic_int wrong;
 } taker;
 
-/* Takes completions; releases what was granted. */
+/* Takes completions; releases the grants among them. */
 static void *queue_taker_run(void *argument)
 {
     taker *mine = argument;
@@ -951,7 +951,7 @@ static void *queue_dispose_locks(void *argument)
     return NULL;
 }
 
-/* Locks that were handed out are the caller's: they may be disposed of while the queue closes. */
+/* Granted locks belong to the caller, who may dispose of them while the queue closes. */
 static void dispose_meets_close(void **state)
 {
     (void)state;

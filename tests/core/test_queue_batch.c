@@ -1,6 +1,6 @@
 /*
- * Requests of a completion queue that share a round trip, over a backend that answers what the test
- * says. The one worker is held by the acquire of "gate" until the requests of a batch are READY.
+ * Requests of a completion queue that share a round trip, over a fake backend. The acquire of
+ * "gate" occupies the only worker until the requests of a batch are READY.
  */
 #include <poll.h>
 #include <setjmp.h>
@@ -19,11 +19,11 @@
 
 static syncguard_error err;
 static atomic_bool gate_closed; /* the acquire of "gate" hangs */
-static atomic_bool hangs;       /* all others do */
+static atomic_bool hangs;       /* all other operations hang */
 static fake_backend *fake;
 static syncguard_queue *queue;
 static syncguard_lock *locks[WIDTH];
-static syncguard_lock *held[4 * WIDTH]; /* by this test, until the end; NULL: a free place */
+static syncguard_lock *held[4 * WIDTH]; /* by this test, until the end; NULL: an unused entry */
 
 static syncguard_status batch_hang_operation(atomic_bool *flag, const syncguard_limits *limits,
                                              syncguard_error *error)
@@ -65,7 +65,7 @@ static int open_all(void **state)
     return syncguard_queue_open(&fake->base, &options, &queue, &err) == SYNCGUARD_OK ? 0 : 1;
 }
 
-/* Puts a lock in the place of another. */
+/* Puts a lock in the entry of another. */
 static void replace_held(const syncguard_lock *old, syncguard_lock *lock)
 {
     size_t i = 0;
@@ -136,7 +136,7 @@ static void close_gate(void)
     assert_true(wait_for_count(&fake->acquires, before + 1));
 }
 
-/* What was started since close_gate is one batch; returns when it has begun. */
+/* All requests that were started since close_gate form one batch; returns when it has begun. */
 static void open_gate(void)
 {
     int before = atomic_load(&fake->many_batches);
@@ -189,8 +189,8 @@ static void batched_requests_have_own_outcomes(void **state)
     batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
 }
 
-/* What renews the locks cannot be started. Nothing is sent for them, and they are taken and freed
- * while the rest of their batch is still begun. */
+/* The heartbeat that renews the locks cannot be started. Nothing is sent for these requests, and
+ * they complete and are freed while the rest of their batch is still in progress. */
 static void those_that_cannot_begin_fail_alone(void **state)
 {
     (void)state;
@@ -218,7 +218,7 @@ static void those_that_cannot_begin_fail_alone(void **state)
     assert_int_equal(atomic_load(&fake->many_largest), 1);
 }
 
-/* The others of its batch still hang then, and get their locks afterwards. */
+/* The other requests of its batch still hang at that time, and get their locks afterwards. */
 static void a_cancelled_acquire_completes_at_once(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void a_cancelled_acquire_completes_at_once(void **state)
     atomic_store(&hangs, false);
     batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
     batch_take_completion(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
-    assert_true(wait_for_count(&fake->releases, 1)); /* the grant is given back */
+    assert_true(wait_for_count(&fake->releases, 1)); /* the grant is released */
 }
 
 static void a_cancelled_release_completes_at_once(void **state)
@@ -259,7 +259,7 @@ static void a_cancelled_release_completes_at_once(void **state)
     assert_int_equal(atomic_load(&fake->releases), 2);
 }
 
-/* Those with other deadlines are not in the batch, and do not wait for it. */
+/* Requests with other deadlines are not in the batch, and do not wait for it. */
 static void a_hung_batch_ends_in_time(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void a_hung_batch_ends_in_time(void **state)
     assert_in_range(last_ns / SYNCGUARD_NS_PER_MS, 400, 1500);
 }
 
-/* A renewal has the claim of one of them. */
+/* A renewal has claimed one of the locks. */
 static void a_release_that_has_to_wait_holds_up_nobody(void **state)
 {
     (void)state;
@@ -297,7 +297,7 @@ static void a_release_that_has_to_wait_holds_up_nobody(void **state)
     batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
 }
 
-/* Renewals have the claims of two of them; the other one is done all the same. */
+/* Renewals have claimed two of the locks; the other one is released all the same. */
 static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * What happens when the release at the end fails (I-HND-03, 06, 07, 10): who is
- * told, in which words, and that the default handler keeps quiet where it must.
+ * A release at the end of a lock fails (I-HND-03, 06, 07, 10): which callback is called, with which
+ * text, and that the default handler prints nothing where it must not.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static int nothing_to_do(void *context, syncguard_lock *lock)
 static fake_backend *open_refusing(told *backend_level)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    options.dispose_timeout_ms = 50; /* closing need not wait for the background */
+    options.dispose_timeout_ms = 50; /* close must not wait for the background */
     if (backend_level != NULL) {
         options.on_release_error = release_error_note_report;
         options.on_release_error_context = backend_level;
@@ -142,8 +142,8 @@ static void dispose_timeout_is_reported(void **state)
     syncguard_close(&p->base);
 }
 
-/* Disposes of a lock in a child with this environment; what it wrote to stderr. The id of the lock
- * goes to *id, which is shared with the child. */
+/* Disposes of a lock in a child with this environment; copies what the child wrote to stderr. The
+ * id of the lock goes to *id, which is shared with the child. */
 static void stderr_of(const char *environment, const char *debug, told *callback, char *text,
                       size_t size, char *id)
 {
@@ -204,7 +204,7 @@ static void default_handler_in_every_environment(void **state)
             assert_string_equal(text, "");
         }
         told callback = {0};
-        /* A given callback is always called, and then nothing is printed. */
+        /* A callback that is set is always called, and nothing is printed then. */
         stderr_of(cases[i].environment, cases[i].debug, &callback, text, sizeof text, id);
         assert_string_equal(text, "");
     }

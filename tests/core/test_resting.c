@@ -1,4 +1,4 @@
-/* Waiters that leave it to the store to report a release: they hardly try, and miss nothing. */
+/* Armed waiters: the store reports the release, so they hardly try, and miss nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,15 +12,15 @@
 #include "syncguard/memory.h"
 
 #define LONG_MS 60000
-/* A pause of this length is a rest from the first one on, and ends long after every test. */
+/* A pause of this length is long from the first one on, and ends long after every test. */
 #define REST_MS 40000
-/* What is found within this time was not found by the pause. */
+/* A waiter that gets the lock within this time did not get it by its pause. */
 #define SOON_MS 10000
 
 static atomic_bool held;
 static atomic_llong armed_ms;
 static atomic_llong remaining_ms;
-static atomic_int break_tries; /* as many fail */
+static atomic_int break_tries; /* number of tries that fail */
 
 static syncguard_status resting_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
                                                syncguard_error *err)
@@ -75,7 +75,7 @@ static void *resting_worker_acquire(void *argument)
     return NULL;
 }
 
-/* Returns when it has been seen waiting. */
+/* Returns when the worker has been seen waiting. */
 static void resting_start_worker(worker *w, fake_backend *p)
 {
     int before = atomic_load(&p->acquires);
@@ -102,7 +102,7 @@ static void resting_detach_lock(worker *w)
 /* ---- how often ---- */
 
 static atomic_int tries[3];
-/* "a" is armed and dies at a known time, "c" likewise, of "u" nobody knows when. */
+/* "a" is armed and expires at a known time, "c" too; the expiry of "u" is not known. */
 static syncguard_status resting_count_tries(fake_backend *p, syncguard_acquire_op *op,
                                             syncguard_error *err)
 {
@@ -143,8 +143,8 @@ static void *poll_for_a_while(void *argument)
     return NULL;
 }
 
-/* After 7.9 s: 8 tries of who rests (two, and at 125, 375, 875, 1875, 3875, 7875 ms), 14 of who
- * polls. */
+/* After 7.9 s: 8 tries of a resting waiter (two, and at 125, 375, 875, 1875, 3875, 7875 ms), 14 of
+ * a polling one. */
 static void resting_requires_reliable_reports(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void the_first_polls_after_a_failed_try(void **state)
     atomic_store(&break_tries, 1);
     syncguard_backend_notifications_lost(&p->base);
     assert_true(wait_for_count(&p->acquires, before + 1));
-    atomic_store(&held, false); /* nobody reports it */
+    atomic_store(&held, false); /* no notification is sent */
     int64_t begun = syncguard_clock_ns();
     assert_true(wait_for_count(&p->acquires, before + 2));
     sleep_ms(100);
@@ -203,7 +203,7 @@ static void the_first_polls_after_a_failed_try(void **state)
     syncguard_close(&p->base);
 }
 
-/* It polls at a pace of its own, and the store could not promise to report. */
+/* The waiter polls at its own pace, and the store could not promise to report. */
 static void a_slow_poller_is_not_left_alone(void **state)
 {
     (void)state;
@@ -211,13 +211,13 @@ static void a_slow_poller_is_not_left_alone(void **state)
     worker one = {.backoff = SYNCGUARD_BACKOFF_FIXED};
     atomic_store(&armed_ms, 0);
     resting_start_worker(&one, p);
-    atomic_store(&held, false); /* nobody reports it */
+    atomic_store(&held, false); /* no notification is sent */
     granted_soon(&one, syncguard_clock_ns());
     resting_detach_lock(&one);
     syncguard_close(&p->base);
 }
 
-/* Its try disarmed the key, and then it left. */
+/* Its try disarmed the key, and then it gave up. */
 static void the_others_poll_when_the_one_that_knew_leaves(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void the_others_poll_when_the_one_that_knew_leaves(void **state)
     syncguard_close(&p->base);
 }
 
-/* Released with another handle, while the key is not armed. */
+/* The lock is released with another handle, while the key is not armed. */
 static void first_waiter_polls_after_a_grant(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     granted_soon(&one, begun);
     resting_detach_lock(&one);
 
-    /* Nor from watching the time. */
+    /* It also goes on watching the time. */
     atomic_store(&remaining_ms, 500);
     worker other = {0};
     resting_start_worker(&other, p);
@@ -285,7 +285,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     granted_soon(&other, syncguard_clock_ns());
     resting_detach_lock(&other);
 
-    /* What happens while all are in callbacks is not forgotten. */
+    /* An event that arrives while all waiters are in callbacks is not lost. */
     atomic_store(&remaining_ms, 600000);
     atomic_store(&held, false);
     syncguard_backend_notifications_lost(&p->base);
@@ -334,7 +334,8 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
-/* A wake-up that is lost on somebody that gives up would hold the others for the whole pause. */
+/* If a wake-up went to a waiter that gives up and were lost, the others would wait for the whole
+ * pause. */
 static void no_wake_up_is_lost_in_a_crowd(void **state)
 {
     (void)state;
@@ -358,13 +359,14 @@ static void wake_nobody(sg_waiting *waiting)
     (void)waiting;
 }
 
-/* What the last of so many waiters is told. The first of its key tries after first_ms at most. */
-static int64_t rest_among(int count, int keys, int64_t told_ms, int64_t first_ms)
+/* The rest that the last of `count` waiters reports; the first of its key tries after first_ms at
+ * most. */
+static int64_t rest_among(int count, int keys, int64_t armed_ms, int64_t first_ms)
 {
     fake_backend *p = fake_backend_open(NULL);
     sg_wait_queue *queue = p->base.core->wait_queue;
     sg_waiting *all = calloc((size_t)count, sizeof *all);
-    syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = told_ms};
+    syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = armed_ms};
     assert_non_null(all);
     for (int i = 0; i < count; i++) {
         char key[16];
@@ -391,8 +393,9 @@ static int64_t rest_among(int count, int keys, int64_t told_ms, int64_t first_ms
     return rest_ms;
 }
 
-/* The more keys are waited for, the longer each rests, so that all together make 50 tries per
- * second; but nobody who has to poll rests. Of many waiters for one key only the first tries. */
+/* The more keys there are, the longer the pause of each, so that all together make 50 tries per
+ * second; but a waiter that must poll does not rest. Of many waiters for one key only the first
+ * tries. */
 static void many_keys_share_a_rate(void **state)
 {
     (void)state;

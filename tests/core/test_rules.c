@@ -1,4 +1,4 @@
-/* Keys, hashes, fences, liveness, names: what the vectors do not say. */
+/* Keys, hashes, fences, liveness, names: cases that are not in the vectors. */
 #include "test.h"
 
 #include "syncguard/sys/names.h"
@@ -53,7 +53,7 @@ static void test_key_huge(void **state)
     char *huge = malloc(SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
     (void)state;
     assert_non_null(huge);
-    /* Without an end: reading on would leave the block. */
+    /* Without a terminating NUL: reading past the limit would leave the block. */
     memset(huge, 'k', SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
     assert_int_equal(rules_normalize_key(huge), SYNCGUARD_E_INVALID_ARGUMENT);
     huge[SYNCGUARD_MAX_RAW_KEY_BYTES] = '\0';
@@ -189,7 +189,7 @@ static void test_name_buffer_size(void **state)
     text[4000] = '\0';
     char out[SYNCGUARD_NAME_SIZE];
     size_t length = 0;
-    /* A limit beyond the room for names hashes instead of overflowing it. */
+    /* A limit beyond the size of the buffer makes a hashed name instead of an overflow. */
     assert_int_equal(syncguard_storage_name(NULL, text, 100000, 0, out, &length, NULL),
                      SYNCGUARD_OK);
     assert_int_equal(length, 22);

@@ -1,6 +1,6 @@
 /*
- * Sets over a store that hangs: the limits of the caller hold for all keys together, and what was
- * locked before is given back.
+ * Sets on a store that hangs: the caller's limits apply to all keys together, and the keys that
+ * were locked before are released.
  *
  * Interleavings that are made here on purpose:
  *   - the store hangs at the second key: abort, deadline
@@ -20,7 +20,7 @@
 static const char *const keys[] = {"a", "b"};
 static atomic_bool hung;
 static atomic_int held;
-static int64_t b_free_ns; /* then b is granted; until then it is held, or hangs if this is 0 */
+static int64_t b_free_ns; /* b is granted from then on; before, it is held, or hangs if this is 0 */
 
 static syncguard_status sets_hang_operation(const syncguard_limits *limits, syncguard_error *err)
 {
@@ -70,7 +70,7 @@ static void sets_ignore_report(void *context, const syncguard_error *error, cons
     (void)context, (void)error, (void)key, (void)lock_id, (void)source;
 }
 
-/* Acquires both keys in vain, and sees that it ends in time and that nothing stays locked. */
+/* Fails to acquire both keys, in time, and leaves nothing locked. */
 static void acquire_in_vain(const syncguard_lock_options *given, syncguard_status expected)
 {
     syncguard_lock_options options = *given;
@@ -122,7 +122,8 @@ static void timeout_ends_it_while_the_store_hangs(void **state)
     acquire_in_vain(&options, SYNCGUARD_E_ACQUISITION_TIMEOUT);
 }
 
-/* The second key is had shortly before the deadline; the first one's lease is then too old. */
+/* The second key is granted shortly before the deadline; by then the first one's lease is too
+ * old. */
 static void timeout_ends_the_last_extend(void **state)
 {
     (void)state;
@@ -134,7 +135,8 @@ static void timeout_ends_the_last_extend(void **state)
     acquire_in_vain(&options, SYNCGUARD_E_ACQUISITION_TIMEOUT);
 }
 
-/* The maximum hold does not run while the second key is waited for, however long that takes. */
+/* The maximum hold does not begin while the acquire waits for the second key, however long that
+ * takes. */
 static void max_hold_begins_when_all_are_locked(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * No descriptor, no thread: what a grant needs is there before it is asked for, and what
- * is lacking has the right name.
+ * No descriptors, no threads: an acquire allocates what the grant needs before it asks the store,
+ * and the error names the resource that is missing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +81,7 @@ static void without_descriptors_nothing_is_asked_for(void **state)
     }
     leave_descriptors(100);
     assert_int_equal(shortage_acquire_lock(p, NULL), SYNCGUARD_OK);
-    /* They are there now. */
+    /* They are available now. */
     leave_descriptors(0);
     assert_int_equal(shortage_acquire_lock(p, NULL), SYNCGUARD_OK);
     leave_descriptors(100);
@@ -108,7 +108,7 @@ static syncguard_completion shortage_next_completion(syncguard_queue *queue)
     return done;
 }
 
-/* It needs descriptors and a thread to be opened; without a worker the timekeeper does the work. */
+/* Opening needs descriptors and a thread; without a worker the timekeeper does the work. */
 static void a_queue_that_is_open_needs_nothing_more(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
            syncguard_clock_ns() - begun_ns < HANG_MS / 2 * SYNCGUARD_NS_PER_MS;
 }
 
-/* Again and again, by the timekeeper and by a worker that was started earlier. */
+/* Repeatedly, by the timekeeper and by a worker that was started earlier. */
 static void requests_are_cancelled_without_descriptors(void **state)
 {
     (void)state;
@@ -195,7 +195,8 @@ static void *give_back_the_descriptors(void *argument)
     return NULL;
 }
 
-/* Who waits out a store that is short of something waits this out as well. */
+/* A waiter that waits while the store lacks resources waits while the process lacks them as
+ * well. */
 static void a_patient_waiter_outlasts_it(void **state)
 {
     (void)state;
@@ -233,7 +234,8 @@ static void telemetry_without_a_thread(void **state)
     syncguard_close(&p->base);
 }
 
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
+                               threads */
 static void shortage_count_event(void *context, const syncguard_event *event)
 {
     (void)event;

@@ -1,12 +1,12 @@
 /*
- * Slots over a store that notes who holds which slot, and whose answers can be held back.
+ * Slots over a store that notes the holder of each slot, and whose answers can be held back.
  *
  * Interleavings that are made here on purpose:
  *   - two releases while two wait: two tries, also if one of them hangs
  *   - chosen for two slots, gets one: the other goes to the next waiter, or to a new one
  *   - a release while a try of the same slot is in flight, and of another slot
  *   - a release between the first attempt and the joining, on a store that reports nothing
- *   - a release while all who wait are in on_wait
+ *   - a release while all waiters are in on_wait
  *   - expiry, deadline, abort, cancel, close, fork, notifications lost, a store that is down
  */
 #include <poll.h>
@@ -28,12 +28,12 @@ static struct {
     char holder[SYNCGUARD_SLOTS_MAX + 1][SYNCGUARD_LOCK_ID_SIZE];
     int tries[SYNCGUARD_SLOTS_MAX + 1];
     int64_t remaining_ms[SYNCGUARD_SLOTS_MAX + 1];
-    atomic_bool gated[SYNCGUARD_SLOTS_MAX + 1]; /* answers are decided, and held back */
+    atomic_bool gated[SYNCGUARD_SLOTS_MAX + 1]; /* answers are computed, and held back */
     atomic_int behind_gate;
     int holders;
     int most;
     atomic_bool down;
-    atomic_int down_after_ms; /* so long does a failure take */
+    atomic_int down_after_ms; /* a failure takes this long */
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static int slot_of(const char *key)
@@ -108,7 +108,7 @@ static int slots_count_tries(int slot)
     return tries;
 }
 
-/* A store with N slots, the first so many of them held by somebody else. */
+/* A store with N slots, the first `held` of them held by another owner. */
 static fake_backend *open_slots(int held)
 {
     fake_backend *p = fake_backend_open(NULL);
@@ -141,7 +141,7 @@ static void free_slot(fake_backend *p, int slot)
     slots_report_change(p, slot);
 }
 
-/* Nothing but a wake-up can help in time. */
+/* Only a wake-up can end the wait in time. */
 static syncguard_lock_options slots_patient_options(void)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
@@ -174,7 +174,7 @@ static void slots_start_waiter(waiter *w, fake_backend *p, syncguard_lock_option
     assert_int_equal(pthread_create(&w->thread, NULL, slots_waiter_acquire, w), 0);
 }
 
-/* Starts so many that then wait, one after the other. Only the first has to arm the slots. */
+/* Starts `count` waiters, one after the other. Only the first one arms the slots. */
 static void start_waiting(waiter *w, int count, fake_backend *p, syncguard_lock_options options)
 {
     for (int i = 0; i < count; i++) {
@@ -306,7 +306,7 @@ static void without_waiting_each_slot_is_tried_once(void **state)
 
 /* ---- joining ---- */
 
-/* Is released when who waits is about to join the waiters of its key: linked with --wrap. */
+/* Is released when the waiter is about to join the waiters of its key: linked with --wrap. */
 static syncguard_lock *released_at_join;
 
 syncguard_status __real_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
@@ -371,7 +371,7 @@ static void release_of_a_slot_costs_one_try_of_it(void **state)
     start_waiting(&w, 1, p, slots_patient_options());
     for (int i = 1; i <= N; i++) {
         assert_int_equal(slots_count_tries(i), 2);
-        slots_report_change(p, i); /* somebody else was faster */
+        slots_report_change(p, i); /* another waiter was faster */
         assert_true(wait_for_count(&p->acquires, 2 * N + i));
     }
     sleep_ms(50);
@@ -397,7 +397,7 @@ static void two_releases_wake_two(void **state)
     free_slot(p, 4);
     slots_assert_granted(&w[1], 4);
     assert_int_equal(atomic_load(&w[0].done), 0);
-    /* Slot 4 was given back at once, and goes to the third. */
+    /* Slot 4 was passed on at once, and goes to the third waiter. */
     slots_assert_granted(&w[2], 4);
     atomic_store(&table.gated[2], false);
     slots_assert_granted(&w[0], 2);
@@ -406,7 +406,7 @@ static void two_releases_wake_two(void **state)
 }
 
 /* Both wait for answers when a third slot is released, so one of them is chosen for two slots. It
- * gets the first, and the other one tries the second. */
+ * gets the first, and the other waiter tries the second. */
 static void wake_up_for_another_slot_is_passed_on(void **state)
 {
     fake_backend *p = open_slots(N);
@@ -429,14 +429,15 @@ static void wake_up_for_another_slot_is_passed_on(void **state)
     int64_t since_ns = syncguard_clock_ns();
     atomic_store(&table.gated[2], false);
     slots_assert_granted(&w[1], 3);
-    /* By the wake-up that was passed on: the poll that would find it, too, comes after a second. */
+    /* By the wake-up that was passed on: the poll, which would find it as well, comes after a
+     * second. */
     assert_true(syncguard_clock_ns() - since_ns < 500 * SYNCGUARD_NS_PER_MS);
     assert_int_equal(slots_count_tries(3), 4);
     syncguard_lock_dispose(w[0].lock);
     syncguard_close(&p->base);
 }
 
-/* As before, but it ends in vain: by its deadline, or aborted. */
+/* As before, but the chosen waiter ends without a lock: by its deadline, or aborted. */
 static void wake_up_of_one_that_gives_up_is_passed_on(void **state)
 {
     fake_backend *p = open_slots(N);
@@ -482,7 +483,7 @@ static void events_overtake_a_try(void **state)
     syncguard_close(&p->base);
 }
 
-/* One slot that changes all the time does not keep the others waiting. */
+/* One slot that changes all the time does not delay the others. */
 static void busy_slot_does_not_hide_a_free_one(void **state)
 {
     fake_backend *p = open_slots(N);
@@ -622,7 +623,7 @@ static void expiry_of_any_slot_is_noticed(void **state)
     (void)state;
     table.remaining_ms[2] = 300;
     start_waiting(&w, 1, p, slots_patient_options());
-    set_held(2, false); /* by itself: nobody reports it */
+    set_held(2, false); /* by itself: no notification is sent */
     slots_assert_granted(&w, 2);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
     syncguard_close(&p->base);
@@ -667,7 +668,7 @@ static void deadline_ends_the_waiting(void **state)
     syncguard_close(&p->base);
 }
 
-/* Nothing is known of the slots behind the one whose try failed: each is tried later. */
+/* If a try fails, the state of the other slots is unknown: each is tried later. */
 static void store_that_is_down_is_waited_out(void **state)
 {
     fake_backend *p = open_slots(N);
@@ -691,8 +692,9 @@ static void store_that_is_down_is_waited_out(void **state)
     syncguard_close(&p->base);
 }
 
-/* A store that reports nothing: one slot for each pause, all in turn, and an expiry at its time. */
-/* All slots are chosen when the notifications are lost. They are not all tried before a retry
+/* A store that reports nothing: one slot for each pause, each slot in turn, and an expiry at its
+ * time. */
+/* All slots are chosen when the notifications are lost. Not all of them are tried before a retry
  * counts if each try takes as long as its limit. */
 static void store_that_hangs_uses_up_the_retries(void **state)
 {
@@ -748,8 +750,8 @@ static void silent_store_is_polled_one_slot_at_a_time(void **state)
     syncguard_close(&p->base);
 }
 
-/* Where no arming holds (a pooler in between, say), the tries for those that rest are limited for
- * each waiter, not for each slot. */
+/* Where arming does not last (with a pooler in between, say), the tries of resting waiters are
+ * limited for each waiter, not for each slot. */
 static syncguard_status never_armed(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     syncguard_status status = acquire_slot(p, op, err);

@@ -1,7 +1,6 @@
 /*
- * The telemetry decorator over a store that does what the test says: failures,
- * undoing and batches as events (I-TEL-09, 11), one wait queue for both handles,
- * the thread and its signals, closing and forking.
+ * The telemetry decorator over a fake backend: failures, undoing and batches as events (I-TEL-09,
+ * 11), one wait queue for both handles, the thread and its signals, closing and forking.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +19,7 @@
 
 #include "fake_backend.h"
 
-/* Events as they come; the test reads them when enough have come. */
+/* Events in the order of their arrival; the test reads them when there are enough. */
 typedef struct record {
     atomic_int count;
     syncguard_event events[256];
@@ -180,7 +179,7 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
     assert_true(wait_for_count(&p->watched, 1));
     sleep_ms(50);
     atomic_store(&is_free, true);
-    syncguard_backend_key_changed(&p->base, "k", 1); /* the store speaks to the inner backend */
+    syncguard_backend_key_changed(&p->base, "k", 1); /* the store reports to the inner backend */
     pthread_join(thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_OK);
     assert_true(syncguard_clock_ns() - started < 5000 * SYNCGUARD_NS_PER_MS);
@@ -238,7 +237,7 @@ static void closing_delivers_what_is_queued(void **state)
     assert_int_equal(atomic_load(&seen.count), 200);
 }
 
-/* One release that the callback itself makes must neither deadlock nor be lost. */
+/* A release that the callback itself makes must neither deadlock nor be lost. */
 typedef struct closer {
     syncguard_lock *lock;
     atomic_bool done;
@@ -344,7 +343,7 @@ static void check_call(fake_backend *p, syncguard_status wanted, syncguard_statu
     assert_int_equal(atomic_exchange(&p->calls, 0), 1);
 }
 
-/* I-TEL-07: whatever the outcome, the store is asked once; also if it told no reason. */
+/* I-TEL-07: the store is asked once for each outcome, also if it gave no reason. */
 static void the_store_is_asked_once(void **state)
 {
     static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
@@ -385,7 +384,8 @@ static syncguard_status too_late(fake_backend *p, syncguard_acquire_op *op, sync
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the server did not answer");
 }
 
-/* What ends before it reaches the store is no event; a timeout inside the store is one. */
+/* An operation that ends before it reaches the store is no event; a timeout inside the store is
+ * one. */
 static void only_what_reaches_the_store_is_an_event(void **state)
 {
     static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
@@ -413,7 +413,7 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     assert_int_equal(seen.events[0].type, SYNCGUARD_EVENT_ACQUIRE);
     assert_int_equal(seen.events[0].error, SYNCGUARD_E_NETWORK_TIMEOUT);
 
-    /* The end of a wait is none either: there is one for each try. */
+    /* The end of a wait is not an event either: there is one for each try. */
     p->on_acquire = telemetry_answer_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 50;
@@ -464,7 +464,8 @@ int main(void)
         cmocka_unit_test(a_thread_only_for_a_callback),
         cmocka_unit_test(closing_delivers_what_is_queued),
         cmocka_unit_test(closing_from_the_callback),
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
+                               threads */
         cmocka_unit_test(a_child_counts_for_itself),
 #endif
     };

@@ -1,4 +1,5 @@
-/* Unknown outcomes: what the core does after a failed, late or unanswered operation. */
+/* Unknown outcomes: what the core does after an operation that failed, came late or got no
+ * answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,8 +70,9 @@ static void undo_is_repeated_until_final(void **state)
     syncguard_close(&p->base);
 }
 
-/* What has piled up while the store was busy goes in batches of at most 256. What a batch leaves
- * undecided is undone singly, a batch that fails is repeated, and each is undone once. */
+/* Undos that have accumulated while the store was busy are sent in batches of at most 256. Items
+ * that a batch leaves undecided are undone singly, a batch that fails is repeated, and each item is
+ * undone once. */
 static void undos_go_in_batches(void **state)
 {
     (void)state;
@@ -192,7 +194,7 @@ static void count_report(void *context, const syncguard_error *error, const char
     reported++;
 }
 
-/* I-HND-04: the error goes to the caller, the second call does nothing, the background goes on. */
+/* I-HND-04: the caller gets the error, a second call does nothing, the background goes on. */
 static void failed_release_is_repeated_in_the_background(void **state)
 {
     (void)state;
@@ -231,8 +233,8 @@ static syncguard_status lose_extend(fake_backend *p, syncguard_extend_op *op, sy
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "no reply");
 }
 
-/* The store may have the longer TTL of an extend that nobody answered: so long is the release
- * repeated, not only for the TTL that the holder counts with. */
+/* The store may have applied the longer TTL of an extend that got no answer: the release is
+ * repeated for that long, not only for the TTL that the holder counts with. */
 static void release_is_repeated_for_the_longest_ttl(void **state)
 {
     (void)state;
@@ -303,7 +305,7 @@ static syncguard_status give_fence(fake_backend *p, syncguard_acquire_op *op, sy
     return SYNCGUARD_OK;
 }
 
-/* I-ERR-08: a store that grants with a fence that cannot be has lost its mind; the grant goes. */
+/* I-ERR-08: a store that grants with an impossible fence cannot be trusted; the grant is undone. */
 static void a_fence_out_of_range_is_internal_and_undone(void **state)
 {
     (void)state;
@@ -333,7 +335,7 @@ static void a_fence_out_of_range_is_internal_and_undone(void **state)
     syncguard_close(&p->base);
 }
 
-/* The largest bound that can be given is no bound, not one that has passed. */
+/* The largest timeout means no limit, not a deadline that has passed. */
 static void close_drains_with_a_boundless_dispose_timeout(void **state)
 {
     (void)state;
@@ -357,7 +359,7 @@ static syncguard_status undo_leave_error_behind(fake_backend *p, syncguard_relea
     return SYNCGUARD_OK;
 }
 
-/* syncguard.h: on success the error is empty, whatever was tried on the way. */
+/* syncguard.h: on success the error is empty, whatever failed on the way. */
 static void an_answer_leaves_no_error_behind(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Reading URLs, and the default one. */
+/* Reading URLs, and the default URL. */
 #include "test.h"
 
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ static syncguard_url *url_parse_valid(const char *text)
     return url;
 }
 
-/* Refused, with `named` in the message and nothing secret. */
+/* Asserts that the text is refused, with `named` in the message and nothing secret. */
 static void url_assert_refused(const char *text, const char *named)
 {
     syncguard_url *url = (syncguard_url *)&url;
@@ -58,7 +58,7 @@ static void test_parts(void **state)
     assert_string_equal(url->path, "");
     syncguard_url_free(url);
 
-    /* An unescaped '@' in the password stays out of the hosts. */
+    /* An unescaped '@' in the password does not become part of the hosts. */
     url = url_parse_valid("redis://u:a@b@h?");
     assert_string_equal(url->password, "a@b");
     assert_string_equal(url->hosts, "h");
@@ -172,7 +172,7 @@ static void test_numbers(void **state)
     assert_true(n == 0);
 }
 
-/* I-TIM-04: the tolerance is no option. */
+/* I-TIM-04: the tolerance is not an option. */
 static void test_unknown(void **state)
 {
     syncguard_url *url =
@@ -193,7 +193,7 @@ static void test_unknown(void **state)
     syncguard_url_free(url);
 }
 
-/* The file of the user; one that cannot be used is no reason to take another store. */
+/* The user's file. If it cannot be used, no other store is taken instead. */
 static void test_configured(char *buffer, size_t size)
 {
     char folder[] = "/tmp/syncguard-url-XXXXXX";
@@ -250,7 +250,7 @@ static void test_default(void **state)
     if (geteuid() == 0) {
         assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
         assert_string_equal(buffer, "sqlite:/var/lib/syncguard/locks.db");
-        /* The rest is for users: become one that owns nothing. */
+        /* The rest concerns ordinary users: become one that owns nothing. */
         assert_int_equal(seteuid(65534), 0);
     }
     setenv("HOME", "/people/me & %you?", 1);

@@ -72,7 +72,8 @@ static void test_wait_fds(void **state)
     assert_int_equal(syncguard_wait_fds(fds, 130, &limits, NULL), SYNCGUARD_OK);
     assert_int_equal(fds[129].revents, POLLIN);
     assert_int_equal(syncguard_wait_fds(fds, 131, &limits, NULL), SYNCGUARD_E_INTERNAL);
-    /* Past the deadline is past, whatever is ready: a store that drips bytes holds nobody. */
+    /* A passed deadline ends the wait even if a descriptor is ready: a store that drips bytes does
+     * not hold the caller. */
     limits.deadline_ns = 1;
     assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_int_equal(syncguard_abort_create(&limits.abort_object, NULL), SYNCGUARD_OK);
@@ -108,7 +109,7 @@ static void util_count_alarm(int number)
     alarms++;
 }
 
-/* Interrupted waits go on. */
+/* Interrupted waits are resumed. */
 static void test_interrupted(void **state)
 {
     int64_t start = syncguard_clock_ns();
@@ -134,7 +135,7 @@ static void use_parker(syncguard_parker *parker)
     assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_OK);
     limits = limits_in(5, NULL);
     assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
-    /* With no time at all: takes what is there. */
+    /* With no time at all: takes what is available. */
     limits.deadline_ns = 0;
     syncguard_parker_unpark(parker);
     assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_OK);
@@ -179,7 +180,7 @@ typedef struct rally {
 
 #define RALLY 20000
 
-/* The unpark is all that orders what the two write. */
+/* Only the unpark orders the writes of the two threads. */
 static void *return_balls(void *argument)
 {
     rally *r = argument;
@@ -279,7 +280,7 @@ static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort
         assert_int_equal(pthread_create(&threads[i], NULL, gate_crowd_enter, c), 0);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
-    /* Nothing is lost: all places are back. */
+    /* Nothing is lost: all places are free again. */
     assert_int_equal(c->gate.places, places);
     assert_null(c->gate.first);
     assert_true(c->most <= places);
@@ -293,12 +294,12 @@ static void test_gate(void **state)
     syncguard_abort *idle = NULL;
     assert_int_equal(syncguard_abort_create(&idle, NULL), SYNCGUARD_OK);
     crowd c;
-    /* Light parkers, then such with descriptors. */
+    /* Light parkers, then parkers with descriptors. */
     for (int i = 0; i < 2; i++) {
         syncguard_abort *abort_object = i == 0 ? NULL : idle;
         run_crowd(&c, 2, 30000000, abort_object);
         assert_int_equal(c.refused, 0);
-        /* Impatient threads: admission and giving up meet. */
+        /* Impatient threads: one is admitted just as it gives up. */
         run_crowd(&c, 1, 0, abort_object);
         for (int64_t patience_us = 5; patience_us < 100; patience_us += 10)
             run_crowd(&c, 1, patience_us, abort_object);
@@ -340,7 +341,7 @@ static int gate_count_waiting(syncguard_gate *gate)
     return count;
 }
 
-/* In the order of their coming; one that gives up does not stop the others. */
+/* In the order of arrival; a thread that gives up does not block the others. */
 static void test_gate_order(void **state)
 {
     line l = {.count = 0};
@@ -381,7 +382,7 @@ static void *util_trigger_abort(void *abort_object)
     return NULL;
 }
 
-/* A program that closes all descriptors while the library works gets no busy loop for it. */
+/* If a program closes all descriptors while the library works, no busy loop follows. */
 static void test_closed_behind_our_back(void **state)
 {
     int64_t start = syncguard_clock_ns();
@@ -409,7 +410,7 @@ static void test_closed_behind_our_back(void **state)
     assert_int_equal(pthread_create(&thread, NULL, util_trigger_abort, abort_object), 0);
     assert_int_equal(syncguard_wait_fds(NULL, 0, &limits, NULL), SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
-    syncguard_abort_free(abort_object); /* closes once more, in vain */
+    syncguard_abort_free(abort_object); /* closes once more, without effect */
 }
 
 static void test_backoff(void **state)

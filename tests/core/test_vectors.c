@@ -1,9 +1,9 @@
 /*
  * The cases with known answers in tests/vectors.
  *
- * Cases that C cannot have are skipped by the rule in `vector_is_foreign`, never by name,
- * and counted: inputs that are not strings, doubles where C takes integers,
- * strings with a NUL inside, text that is not well formed.
+ * Cases that C cannot have are skipped by the rule in `vector_is_foreign`, never by name, and
+ * counted: inputs that are not strings, doubles where C takes integers, strings with a NUL inside,
+ * text that is not well formed.
  */
 #include "test.h"
 
@@ -90,7 +90,7 @@ static void test_hash_keyed(void **state)
     assert_true(syncguard_hash_keyed(
         long_key, "Test Using Larger Than Block-Size Key - Hash Key First", hash));
     assert_string_equal(hash, "60e431591ee0b67f0d8a26aa");
-    /* Spellings of one key have one hash here, too. */
+    /* All spellings of a key have one hash here, too. */
     char nfd[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash_keyed("Jefe", "caf\xC3\xA9", hash));
     assert_true(syncguard_hash_keyed("Jefe", "cafe\xCC\x81", nfd));
@@ -184,7 +184,7 @@ static void test_live(void **state)
     vectors_close_file("live.txt", 25);
 }
 
-/* The stored name as a backend makes it: the key in NFC, then the name. */
+/* The stored name as a backend builds it: the key in NFC, then the name. */
 static syncguard_status name_of(const vector_bytes *prefix, const vector_bytes *key, size_t limit,
                                 size_t reserve, char *out, size_t *length)
 {
@@ -249,7 +249,7 @@ static void test_fence_name(void **state)
     vectors_close_file("fence_name.txt", 40);
 }
 
-/* id, text, nfc; what is in NFC stays as it is */
+/* id, text, nfc; a text in NFC does not change */
 static void test_nfc(void **state)
 {
     static vector_bytes text;

@@ -54,7 +54,7 @@ static void no_retries_mean_one_attempt(void **state)
     syncguard_close(&p->base);
 }
 
-/* Both limits have a message of their own. */
+/* Each of the two limits has its own message. */
 static void the_message_says_what_ended_the_waiting(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void unavailability_is_retried_if_asked(void **state)
     options.retry_unavailable = true;
     syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err), SYNCGUARD_OK);
-    assert_int_equal(err.code, SYNCGUARD_OK); /* what was ridden over is not the outcome */
+    assert_int_equal(err.code, SYNCGUARD_OK); /* failures that were retried are not the outcome */
     assert_string_equal(err.message, "");
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -115,7 +115,7 @@ static syncguard_status always_down(fake_backend *p, syncguard_acquire_op *op, s
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
 }
 
-/* I-LCK-03: nobody answered, so that is the outcome and not a busy lock. */
+/* I-LCK-03: the store never answered, so that is the outcome, not a busy lock. */
 static void retries_used_up_on_a_store_that_is_down(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void waits_for(fake_backend *p, int64_t timeout_ms, syncguard_status want
     assert_int_equal(err.code, wanted);
     if (message != NULL)
         assert_string_equal(err.message, message);
-    /* Without an error struct the same. */
+    /* The same without an error struct. */
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), wanted);
     syncguard_close(&p->base);
 }
@@ -164,8 +164,8 @@ static void a_wait_that_nobody_answers_ends_with_the_failure(void **state)
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-/* A store that should report releases is polled every second while it does not. Such a try does not
- * put off the next retry. */
+/* A store that should report releases is polled every second while it does not report. Such a poll
+ * does not postpone the next retry. */
 static void retries_longer_than_the_polls_are_counted(void **state)
 {
     fake_backend *p = fake_backend_open(NULL);
@@ -236,12 +236,12 @@ static void timeout_ends_a_hanging_attempt(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 79, 2000);
-    /* Nobody has said that there is another owner. */
+    /* No answer has said that there is another owner. */
     assert_non_null(strstr(err.message, "the store did not answer"));
     syncguard_close(&p->base);
 }
 
-/* The last attempt is cut short by the end of the waiting: what was said before counts. */
+/* The last attempt is cut short by the end of the waiting: the answer before it counts. */
 static syncguard_status locked_then_hang(fake_backend *p, syncguard_acquire_op *op,
                                          syncguard_error *err)
 {
@@ -271,7 +271,7 @@ static syncguard_status hang_twice(fake_backend *p, syncguard_acquire_op *op, sy
     return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : waiting_hang_acquire(p, op, err);
 }
 
-/* The deadline of one attempt is not that of the waiting. */
+/* The deadline of one attempt is not the deadline of the waiting. */
 static void attempts_that_hang_are_continued_only_if_asked(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void abort_ends_a_long_pause(void **state)
     syncguard_close(&p->base);
 }
 
-/* A store with one lock, told about by releases. */
+/* A store with one lock, which reports its releases. */
 static atomic_bool held;
 static syncguard_status waiting_answer_acquire(fake_backend *p, syncguard_acquire_op *op,
                                                syncguard_error *err)
@@ -350,7 +350,7 @@ static void *waiting_worker_run(void *argument)
 {
     worker *w = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.retry_delay_ms = 20000; /* nothing but a wake-up can help in time */
+    options.retry_delay_ms = 20000; /* only a wake-up can end the wait in time */
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
     syncguard_lock *lock = NULL;
@@ -361,7 +361,7 @@ static void *waiting_worker_run(void *argument)
 
 #define CROWD 200
 
-/* One try per release from this process, however many wait. */
+/* One try per release from this process, however many waiters there are. */
 static void a_crowd_costs_one_try_per_release(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void a_crowd_costs_one_try_per_release(void **state)
     syncguard_close(&p->base);
 }
 
-/* An event that comes while the try is under way must not be lost. */
+/* An event that arrives while the try is in flight must not be lost. */
 static syncguard_status released_meanwhile(fake_backend *p, syncguard_acquire_op *op,
                                            syncguard_error *err)
 {

@@ -26,7 +26,7 @@ typedef struct vector_bytes {
 bool vector_open(vector_file *file, const char *folder, const char *name);
 /* The next case into file->field; false at the end. */
 bool vector_next(vector_file *file);
-/* Prints what was run and skipped, and closes. */
+/* Prints how many cases were run and skipped, and closes the file. */
 void vector_close(vector_file *file, const char *name);
 /* "61*3.62" into bytes; false if it is malformed. */
 bool vector_read(const char *text, vector_bytes *out);

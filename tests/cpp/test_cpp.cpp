@@ -37,7 +37,7 @@ static void check(bool ok, const char *what)
     failures += ok ? 0 : 1;
 }
 
-// Whether action fails with code.
+// Whether action throws an error with this code.
 template <class Action> static bool fails(syncguard::errc code, Action &&action)
 {
     try {
@@ -154,7 +154,7 @@ static void test_moves(syncguard::backend &store)
           "the assigned lock is held by its new handle");
     first.detach();
     check(!first && store.is_locked("second"), "a detached lock stays");
-    check(store.release(id) && !store.release(id), "whoever has the id releases it");
+    check(store.release(id) && !store.release(id), "any holder of the id releases it");
 
     auto outlived = std::make_unique<syncguard::backend>(syncguard::backend::open("memory:"));
     syncguard::lock lock = outlived->acquire("k");

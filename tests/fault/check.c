@@ -1,36 +1,39 @@
 /*
- * Decides from a history whether the store and the library kept their promises.
+ * Evaluates a history: did the store and the library keep their promises?
  *
  *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns FROM TO]... [--fault-ns FROM TO]...
  *                 [--stopped-ns PID FROM TO]... [--ahead-ns FROM TO MS] [--wake-ms N]
  *                 [--grace-ms N] [--resends] [--quiet] FILE...
  *
- * Per key, independent judgements: direct.c (fences, overlapping grants, stale writes), order.c
- * (linearizability), holders.c (what the lock helper's callers believe and learn) and wakeups.c.
+ * Per key, independent checks: direct.c (fences, overlapping grants, stale writes), order.c
+ * (linearizability), holders.c (what the callers of the lock helper believe and learn) and
+ * wakeups.c.
  *
- * Unknown outcomes: a failed acquire may have been granted and taken back at any
- * time until its undoing ends, so in that window "locked" needs no holder that we
- * know of. The same is true of the failed attempts of a waiter that goes on: each has an id of its
- * own, and only that of the last is told. A failed release or extend widens the bounds of its lock.
+ * Unknown outcomes: a failed acquire may have been granted and taken back at any time until its
+ * undoing ends, so in that window "locked" needs no known holder. The same is true of the failed
+ * attempts of a waiter that goes on: each has an id of its own, and only the id of the last one is
+ * reported. A failed release or extend widens the bounds of its lock.
  *
- * Crashes (--crash-ns): a release just before one, or while it happens, may be taken back,
- * because stores need not have it on the disk when they answer; its lock then runs out. Grants
- * and extends must survive.
+ * Crashes (--crash-ns): a release just before a crash, or during one, may be taken back, because
+ * stores need not have it on the disk when they answer; its lock then expires. Grants and extends
+ * must survive.
  *
  * Stepped clocks (--stepped-ms): the clients' clocks were stepped by that much on a store that has
- * none of its own. What changes nothing is then its caller's opinion and not judged, and a holder
- * may find its own lock live for that much longer. Grants, fences and writes are judged as ever.
+ * no clock of its own. Operations that change nothing then only show their caller's view and are
+ * not checked, and a holder may find its own lock live for that much longer. Grants, fences and
+ * writes are checked as always.
  *
- * Another server (--ahead-ns): it took over between FROM and TO, and its clock is ahead by MS. What
- * was sent before TO may have been confirmed by the former server, so the lock ends sooner by that
- * much, but not before FROM; its holder may believe in it for as long as the clocks differ by more
- * than the tolerance. What was sent later is judged as ever. Fences and writes are, too.
+ * Another server (--ahead-ns): it took over between FROM and TO, and its clock is ahead by MS. A
+ * request that was sent before TO may have been confirmed by the former server, so the lock ends
+ * sooner by that much, but not before FROM; its holder may believe in it for as long as the clocks
+ * differ by more than the tolerance. Later requests, and all fences and writes, are checked as
+ * always.
  *
  * Faults (--fault-ns): from and to; their time does not count for wake-ups, and with --resends a
  * release during one (or soon after it, RESEND_NS) may be sent again and find nothing: it then
- * answers OK and changes nothing. Stopped clients (--stopped-ns): what they learn of a loss, and
- * their wake-ups, may be late by that time; they send again, because requests that ran out of time
- * take their connection along.
+ * answers OK and changes nothing. Stopped clients (--stopped-ns): their reports of losses, and
+ * their wake-ups, may be late by that time; they send requests again, because a request that runs
+ * out of time also closes its connection.
  *
  * Exit: 0 kept, 1 broken, 2 unreadable.
  */
@@ -41,14 +44,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long before a crash a release may not have reached the disk. */
+/* A release may not have reached the disk if a crash follows within this time. */
 #define LAZY_NS (1000 * MS)
 #define TIMEOUT_NS (1000 * MS) /* of an attempt, see client.c */
 #define ATTEMPT_NS (1100 * MS) /* see helper.c */
-/* A connection that a fault broke may be found broken that much later: Redis gives up one that is
- * silent for 1.5 s when a caller next runs out of time, which takes a second (link.c, client.c). */
+/* How much later a connection that a fault broke may be found broken: Redis gives up a connection
+ * that is silent for 1.5 s when a caller next runs out of time, which takes a second (link.c,
+ * client.c). */
 #define RESEND_NS (2500 * MS)
-/* After its caller gave up, or after the fault, a request has reached the store within this. */
+/* A request reaches the store within this time after its caller gave up, or after the fault. */
 #define IN_FLIGHT_NS (500 * MS)
 #define MAX_CRASHES 256
 #define MAX_FAULTS 4096
@@ -58,7 +62,7 @@ static window faults[MAX_FAULTS];
 static stop stops[MAX_FAULTS];
 settings set = {.slack_ns = 3 * MS,
                 .wake_ns = 2000 * MS,
-                .grace_ns = 750 * MS, /* 500 ms and what a busy machine takes to kill */
+                .grace_ns = 750 * MS, /* 500 ms, and the time that a busy machine takes to kill */
                 .faults = faults,
                 .stops = stops};
 static window crashes[MAX_CRASHES];
@@ -108,7 +112,7 @@ bool fault_between(uint32_t thread, int64_t from, int64_t to)
     return false;
 }
 
-/* What of a window lies between *from and to; *from moves to its end. */
+/* The part of a window that lies between *from and to; *from moves to its end. */
 static int64_t window_overlap_ns(const window *w, int64_t *from, int64_t to)
 {
     int64_t begin = w->from > *from ? w->from : *from;
@@ -155,7 +159,7 @@ int64_t early_end_ns(int64_t sent_ns, int64_t end)
     return early > set.ahead.from ? early : set.ahead.from;
 }
 
-/* When the last request of a client without an answer can have left. */
+/* The latest time at which a client without an answer can have sent its last request. */
 static int64_t last_sent_ns(const history_record *r)
 {
     for (size_t i = 0; i < set.stop_count; i++) {
@@ -222,7 +226,7 @@ static void forgive_crashed_release(history_record *r)
     }
 }
 
-/* Invocations whose response is there as well go; the others are of unknown outcome. */
+/* Removes the invocations whose response is recorded; the others are of unknown outcome. */
 static void check_invocations_resolve(history *h)
 {
     size_t kept = 0;
@@ -232,7 +236,7 @@ static void check_invocations_resolve(history *h)
         const history_record *before = kept > 0 ? &h->ops[kept - 1].r : NULL;
         bool same = before != NULL && before->call_ns == r->call_ns && before->thread == r->thread;
         if (r->outcome == HISTORY_PENDING) {
-            bool ended = same && before->kind == HISTORY_CHILD; /* the command did */
+            bool ended = same && before->kind == HISTORY_CHILD; /* the command made the attempt */
             const history_record *first = ended && kept > 1 ? &h->ops[kept - 2].r : before;
             if (same && first->kind == r->kind && first->call_ns == r->call_ns &&
                 first->thread == r->thread)
@@ -261,7 +265,7 @@ static int check_compare_id(const void *a, const void *b)
     return strcmp(((const id_index *)a)->lock_id, ((const id_index *)b)->lock_id);
 }
 
-/* Finds for each operation by id the grant it speaks of. */
+/* Finds the grant of each operation by the lock id. */
 static void connect_ids(history *h)
 {
     id_index *index = check_alloc_or_exit(calloc(h->grant_count + 1, sizeof *index));
@@ -289,17 +293,17 @@ static int check_compare_fence(const void *a, const void *b)
     return (x->r.fence > y->r.fence) - (x->r.fence < y->r.fence);
 }
 
-/* Nothing was broken. */
+/* True if nothing was broken on purpose. */
 static bool is_quiet(void)
 {
     return !set.resends && set.fault_count == 0;
 }
 
-/* When an acquire of unknown outcome may have been in force. */
+/* The time in which an acquire of unknown outcome may have been in force. */
 static window ghost_of(const history_record *r)
 {
     int64_t from = r->sent_ns > r->call_ns ? r->sent_ns : r->call_ns;
-    /* Where nothing fails, only the last attempt of a waiter that gave up can be unknown. */
+    /* Without faults, only the last attempt of a waiter that gave up can be unknown. */
     if (is_quiet() && r->sent_ns == 0 && r->status < 0 && (r->flags & HISTORY_HELPER) != 0 &&
         r->return_ns - ATTEMPT_NS > from)
         from = r->return_ns - ATTEMPT_NS;
@@ -307,7 +311,7 @@ static window ghost_of(const history_record *r)
     return (window){from, asked + GHOST_NS + r->ttl_ms * MS};
 }
 
-/* The request that was granted had left by then, so every attempt before it was given up. */
+/* By then the request that was granted had been sent, so every attempt before it was given up. */
 static int64_t attempts_ended_ns(const history_record *r)
 {
     return r->sent_ns > 0 ? r->sent_ns : r->return_ns;
@@ -353,14 +357,14 @@ static void sort_grants(history *h)
         h->ops[h->grants[i]].rank = (int)i;
 }
 
-/* Until when a lock is live that is neither renewed nor released. */
+/* The time until which a lock is live that is neither renewed nor released. */
 static int64_t lease_end_ns(const history_record *r)
 {
     int64_t sent = r->sent_ns > 0 ? r->sent_ns : r->call_ns;
     return early_end_ns(sent, sent + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
 }
 
-/* Until when a renewed lock is certainly live in which its holder believes. */
+/* The time until which a renewed lock is certainly live while its holder believes in it. */
 static int64_t believed_until_ns(const history_record *held, const history_record *grant)
 {
     int64_t renewed = held->sent_ns - grant->ttl_ms * MS;
@@ -368,20 +372,20 @@ static int64_t believed_until_ns(const history_record *held, const history_recor
     return early < held->call_ns ? early : held->call_ns;
 }
 
-/* From the grant alone. */
+/* Bounds that follow from the grant alone. */
 static void bound_grant(op *grant)
 {
     const history_record *r = &grant->r;
     grant->live_until = lease_end_ns(r);
     grant->dead_after = r->return_ns + r->ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
-    if ((r->flags & HISTORY_COMMAND) != 0) /* nobody records when the command releases */
+    if ((r->flags & HISTORY_COMMAND) != 0) /* the release by the command is not recorded */
         grant->live_until = r->return_ns;
 }
 
 /*
- * By when the last renewal was carried out of a lock whose holder made this record last. One that
- * was killed renewed for a moment more. No renewal is waited for beyond the lease, but the store
- * may still carry out what it has been sent.
+ * The time by which the last renewal of a lock was carried out whose holder made this record last.
+ * A holder that was killed renewed for a moment longer. The library does not wait for a renewal
+ * beyond the lease, but the store may still carry out one that it has received.
  */
 static int64_t last_renewal_ns(const history_record *r)
 {
@@ -392,7 +396,7 @@ static int64_t last_renewal_ns(const history_record *r)
     return arrived_ns(r->kind == HISTORY_LOST ? r->return_ns : r->return_ns + 500 * MS);
 }
 
-/* Renewals are not recorded, but what the holder believes is, and when the renewing ended. */
+/* Renewals are not recorded, but the holder's beliefs are, and the end of the renewals. */
 static void bound_renewed(history *h)
 {
     for (size_t i = 0; i < h->count; i++) {
@@ -411,8 +415,8 @@ static void bound_renewed(history *h)
 }
 
 /*
- * The library releases a lock that is lost, so it is live only for as long as it is believed in. A
- * process that was stopped while it acquired may return from that after the lease.
+ * The library releases a lock that is lost, so the lock is live only for as long as its holder
+ * believes in it. A process that was stopped during its acquire may return from it after the lease.
  */
 static void bound_lost(history *h)
 {
@@ -511,7 +515,7 @@ typedef struct counts {
     size_t unknown;
 } counts;
 
-/* What a holder believes is judged, but is no operation. */
+/* A holder's belief is checked, but is no operation. */
 static void check_counts_add(const history *h, counts *n)
 {
     n->grants += h->grant_count;
@@ -554,7 +558,7 @@ int main(int argc, char **argv)
                set.overlaps, set.overlap_ns / MS);
     if (!quiet)
         printf("%s: %zu operations, %zu grants, %zu by the helper, %zu of unknown outcome, "
-               "%zu wake-ups judged, %" PRIu64 " steps of search\n",
+               "%zu wake-ups checked, %" PRIu64 " steps of search\n",
                result == 0 ? "kept" : "BROKEN", n.operations, n.grants, n.helper, n.unknown,
                wake_ups, steps);
     if (n.operations == 0) {

@@ -1,15 +1,15 @@
 /*
- * One client process of a fault run: several threads take, extend, release and
- * look at locks on a few keys, at random, write to a fenced resource while they
- * believe they hold, and record all of it.
+ * One client process of a fault run: several threads acquire, extend, release and read locks on a
+ * few keys, at random, write to a fenced resource while they believe that they hold a lock, and
+ * record all of it.
  *
  *     fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS FORGET POLL_MS
  *
- * With POLL_MS 0 it uses single operations, so that each record is one decision of the
- * store. A grant is given up at random: released, released twice, extended, or, once in
- * FORGET times, left to expire. Otherwise it uses the lock helper (helper.c), which pauses
- * for POLL_MS between two tries unless a release wakes it. FAULT_SIGNALS in the environment makes
- * signals interrupt it all the time, FAULT_DESCRIPTORS makes its descriptors begin above 1024.
+ * With POLL_MS 0 it uses single operations, so that each record is one answer of the store. A grant
+ * ends at random: it is released, released twice, extended, or, once in FORGET times, left to
+ * expire. Otherwise it uses the lock helper (helper.c), which pauses for POLL_MS between two tries
+ * unless a release wakes it. FAULT_SIGNALS in the environment makes signals interrupt it all the
+ * time, FAULT_DESCRIPTORS makes its descriptors begin above 1024.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -108,7 +108,7 @@ static void client_resource_write(worker *w, uint32_t key, int64_t fence)
     history_write_resource(w->c->out, w->c->resource, w->number, key, fence);
 }
 
-/* What a holder does with a grant. */
+/* Ends a grant in one of the ways of a holder. */
 static void client_hold(worker *w, uint32_t key, const syncguard_grant *grant)
 {
     int64_t fence = strtoll(grant->fence, NULL, 10);
@@ -118,14 +118,14 @@ static void client_hold(worker *w, uint32_t key, const syncguard_grant *grant)
         client_extend(w, key, grant->lock_id, 50 + (int64_t)client_draw(w, 300)) == SYNCGUARD_OK)
         client_resource_write(w, key, fence);
     uint32_t end = client_draw(w, w->c->forget);
-    if (end == 0) { /* left to expire, and used again about when it does */
+    if (end == 0) { /* left to expire, and used again at about that time */
         history_sleep_us(1000 * (900 + (int64_t)client_draw(w, 700)));
         (void)client_extend(w, key, grant->lock_id, 100);
         client_resource_write(w, key, fence);
     }
     if (end != 1) /* 1: forgotten */
         client_release(w, key, grant->lock_id);
-    if (end > 1 && client_draw(w, 10) == 0) { /* no longer ours, perhaps another's by now */
+    if (end > 1 && client_draw(w, 10) == 0) { /* no longer ours, perhaps another client's */
         client_release(w, key, grant->lock_id);
         (void)client_extend(w, key, grant->lock_id, 100);
     }

@@ -1,5 +1,5 @@
 /*
- * What the two kinds of work of a client process share.
+ * Shared by the two kinds of work of a client process.
  */
 #ifndef FAULT_CLIENT_H
 #define FAULT_CLIENT_H
@@ -33,9 +33,9 @@ typedef struct worker {
 void client_key(const client *c, uint32_t key, char *name, size_t size);
 
 /*
- * Takes one key with the lock helper, holds it, gives it back, and records all of it. Now and then
- * it is key itself, for which the single operations compete; mostly it is one of further keys,
- * which come in parts of c->keys (helper.c).
+ * Takes one key with the lock helper, holds it, releases it, and records all of it. Sometimes it is
+ * `key` itself, for which the single operations compete; mostly it is one of further keys, which
+ * come in groups of c->keys (helper.c).
  */
 void helper_take(worker *w, uint32_t key);
 

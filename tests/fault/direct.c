@@ -1,13 +1,13 @@
 /*
- * Direct judgements of one key: fences are unique and rise with the order of grants; no two
- * grants are certainly held at the same time; the resource accepted no write of a fence below
- * one that it had accepted before.
+ * Direct checks of one key: fences are unique and rise with the order of grants; no two grants are
+ * certainly held at the same time; the resource accepted no write with a fence below one that it
+ * had accepted before.
  */
 #include <string.h>
 
 #include "check.h"
 
-/* The time until which nobody else can have been granted the key. */
+/* The time until which no other client can have been granted the key. */
 static int64_t certain_end(const history *h, const op *grant)
 {
     const history_record *g = &grant->r;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Forged histories: each judgement of the checker finds what it is there for, and nothing else.
+"""Forged histories: each check of the checker finds the violation that it is there for, and no other.
 
     forged.py --build DIR
 
-A mutant shows that a fault of the library is found by some judgement; here each judgement has a history that it must
-find broken, and most have one that differs only in what matters and is kept.
+A mutant shows that some check finds a fault of the library; here each check has a history that it must
+find broken, and most have one with a small difference, which the checker must accept.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def keeper(**more):
 
 
 def waiter(back, status=0):
-    """Waits for what "a" holds."""
+    """Waits for the key that "a" holds."""
     if status:
         return rec(ACQUIRE, 100, back, UNKNOWN, thread=9, ttl=6000, sent=back - 1100, status=status, flags=HELPER)
     return grant("b", 2, 100, back, sent=back - 1, flags=HELPER, wait=6000)
@@ -88,7 +88,7 @@ def unknown(call, back):
 
 
 def command(lock, fence, call, back, ended=None):
-    """Its grant; with its end, also that and a child until 50 ms before."""
+    """The grant of a command; if it ends, also its end and a child until 50 ms before."""
     return [grant(lock, fence, call, back, ttl=1500, flags=7), *(() if ended is None else (
         *children(lock, back, ended - 50), rec(CHILD, call, ended, NO, thread=fence)))]
 
@@ -102,12 +102,12 @@ TWO = "two grants were held at the same time"
 BELIEF = "a holder believed in its lock after another was granted it"
 LATE = "on_lost came after the lease had ended in the store"
 SILENT = "a lock was lost and on_lost was not called"
-FREE = "a key stayed free while somebody waited for it"
+FREE = "a key stayed free while a client waited for it"
 CHILDREN = "a child of the command outlived its lock"
 
 STOPPED = stopped(200, 1500)
 
-# What, the checker's arguments, the records, what it must say (None: nothing).
+# Name, the checker's arguments, the records, the message that it must print (None: none).
 CASES = [
     ("a grant after a release", [], [grant("a", 1, 0), release("a", 10), grant("b", 2, 20)], None),
     ("a grant after the expiry", [], [grant("a", 1, 0), grant("b", 2, 1400)], None),
@@ -267,7 +267,7 @@ CASES = [
     ("a late acquire of a free key", [],
      [keeper(), release("a", 200), grant("b", 2, 500, 2550, sent=2549, flags=HELPER)], FREE),
     ("one wake-up to count", [], [keeper(ttl=6000), release("a", 200), waiter(300), rec(WRITE, 9000, fence=2)], 1),
-    ("a wake-up that nobody could miss", [],
+    ("a wake-up that no waiter could miss", [],
      [keeper(ttl=6000), release("a", 200), unknown(1000, 1010), waiter(300), rec(WRITE, 9000, fence=2)], 0),
 
     ("commands, one slow", [], [*command("a", 1, 0, 10, 150), *command("b", 2, 200, 2600, 2700),
@@ -305,12 +305,12 @@ CASES = [
 ]
 
 
-def judge(checker, arguments, records, folder):
+def run_checker(checker, arguments, records, folder):
     path = os.path.join(folder, "history")
     with open(path, "wb") as f:
         f.write(b"".join(records))
     ran = subprocess.run([checker, "--slack-ms", "5", *arguments, path], check=False, capture_output=True, text=True)
-    counted = re.search(r"(\d+) wake-ups judged", ran.stdout)
+    counted = re.search(r"(\d+) wake-ups checked", ran.stdout)
     return ran.returncode, re.findall(r"BROKEN key \d+: (.*)", ran.stdout), int(counted.group(1)) if counted else None
 
 
@@ -333,15 +333,15 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="syncguard-forged-") as folder:
         for what, arguments, records, expected in CASES:
-            code, said, counted = judge(checker, arguments, records, folder)
+            code, said, counted = run_checker(checker, arguments, records, folder)
             if isinstance(expected, int):
                 right = code == 0 and counted == expected
             else:
                 right = code == (1 if expected else 0) and (not expected or expected in said)
             if not right:
                 wrong += 1
-                print("%s: expected %s, heard %s (%d)" % (what, expected or "nothing", said or "nothing", code))
-        if judge(checker, [], [], folder)[0] != 2:
+                print("%s: expected %s, got %s (%d)" % (what, expected or "nothing", said or "nothing", code))
+        if run_checker(checker, [], [], folder)[0] != 2:
             wrong += 1
             print("an empty history was accepted")
     for what, answers, repairs, windows, expected in RECOVERIES:
@@ -350,7 +350,7 @@ def main():
         if took != expected:
             wrong += 1
             print("a client that %s: expected %d ms, heard %d ms" % (what, expected, took))
-    print("%d histories, %d judged wrongly" % (len(CASES) + 1 + len(RECOVERIES), wrong))
+    print("%d histories, %d with a wrong result" % (len(CASES) + 1 + len(RECOVERIES), wrong))
     return 1 if wrong else 0
 
 

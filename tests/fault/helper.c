@@ -1,21 +1,21 @@
 /*
- * Clients that use the lock helper, as applications do: they wait, renew, are told of a
- * loss, and give back.
+ * Clients that use the lock helper, as applications do: they wait, renew, receive losses, and
+ * release.
  *
- * Half of the locks are renewed in the background and have on_lost. While it holds, a
- * thread asks its handle again and again whether it still holds, and records what it
- * believes; a holder that learns of a loss waits for its on_lost. Half of the threads wait
- * through failures of the store. Some calls have deadlines so short that they meet the
- * grant: their outcome is unknown, so they have keys of their own.
+ * Half of the locks are renewed in the background and have on_lost. While it holds, a thread asks
+ * its handle again and again whether it still holds, and records the answer; a holder that learns
+ * of a loss waits for its on_lost. Half of the threads wait through failures of the store. Some
+ * calls have deadlines so short that they may pass just as the lock is granted: their outcome is
+ * unknown, so they have keys of their own.
  *
- * One thread of each client is a keeper: it competes with other keepers for two keys, holds
- * for long, mostly renewed, and so is there to lose its lock when the store fails.
+ * One thread of each client is a keeper: it competes with other keepers for two keys and holds for
+ * long, mostly renewed, so that it has a lock to lose when the store fails.
  *
  * Every fourth thread, and the keepers of every second client, use a completion queue instead of
  * the blocking calls.
  *
- * The pause between tries is long where the store wakes waiters, so that a lost wake-up
- * shows as a key that is free while somebody waits.
+ * The pause between tries is long where the store wakes waiters, so that a lost wake-up shows as a
+ * key that is free while a client waits.
  */
 #include <poll.h>
 #include <stdatomic.h>
@@ -28,10 +28,10 @@
 #define WAIT_MS 6000
 #define ATTEMPT_MS 1100 /* an attempt ends within the backend's timeout */
 #define KEEPER_MS 3000
-#define LONG_TTL_MS 6000 /* no expiry comes to the help of a waiter that was not woken */
+#define LONG_TTL_MS 6000 /* a lock does not expire in time for a waiter that was not woken */
 #define LOST_WAIT_MS 4000
 
-/* The keys, in parts of as many as the clients of single operations have. */
+/* The keys, in groups of as many as the clients of single operations have. */
 enum { SHARED = 0, SHORT = 1, COMMAND = 2, KEPT = 3, OWN = 4, PARTS = 6 };
 
 typedef struct hold {
@@ -64,7 +64,7 @@ static bool uses_queue(const worker *w)
     return is_keeper(w) ? w->c->seed % 2 == 1 : w->number % 4 == 2;
 }
 
-/* Takes completions until one of this kind comes, or for at most timeout_ms; LOST is recorded. */
+/* Takes completions until one of this kind comes, or for at most timeout_ms; records LOST. */
 static bool take_completion(hold *h, syncguard_completion_kind kind, int timeout_ms,
                             syncguard_completion *done)
 {
@@ -130,7 +130,7 @@ static syncguard_status helper_release(hold *h, syncguard_lock *lock)
     return done.status;
 }
 
-/* A failing release is of unknown outcome, as every dispose is recorded. */
+/* A failing release needs no record of its own: every dispose is recorded as of unknown outcome. */
 static void helper_release_error_ignore(void *context, const syncguard_error *error,
                                         const char *key, const char *lock_id, const char *source)
 {
@@ -174,7 +174,7 @@ static void wait_for_on_lost(hold *h)
         helper_loss_collect(h);
         history_sleep_us(500);
     }
-    /* Too early a second call would come soon. */
+    /* If the wait ended too early, a second call follows soon. */
     history_sleep_us(2000);
     helper_loss_collect(h);
 }
@@ -214,7 +214,7 @@ static void helper_lock_use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool 
     if (!held && renewed)
         wait_for_on_lost(h);
     if (!held)
-        (void)helper_held_record(h, lock); /* what is lost stays lost */
+        (void)helper_held_record(h, lock); /* a lost lock stays lost */
     if (held && ttl_ms < LONG_TTL_MS && history_draw(&w->random, 10 * w->c->forget) == 0)
         syncguard_lock_detach(lock); /* left to expire */
     else
@@ -252,8 +252,8 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
     return options;
 }
 
-/* The moment before the granted request left, told by the lease; it is not after the truth. A lease
- * that is over (this process was stopped) does not tell it. */
+/* The time before which the granted request was not sent, computed from the lease; it is never
+ * later than the true time. A lease that is over (this process was stopped) does not show it. */
 static int64_t sent_ns(const syncguard_lock *lock, const history_record *r)
 {
     int64_t at = syncguard_clock_ns();

@@ -1,6 +1,6 @@
 /*
- * Histories: what many clients asked of a store and what they heard, with times
- * of one machine's boot clock. A client writes records; the checker reads them.
+ * Histories: what many clients asked of a store and which answers they got, with times of one
+ * machine's boot clock. A client writes records; the checker reads them.
  */
 #ifndef HISTORY_H
 #define HISTORY_H
@@ -14,7 +14,7 @@ typedef enum history_kind {
     HISTORY_IS_LOCKED = 4,
     HISTORY_LOOKUP = 5, /* by key */
     HISTORY_WRITE = 6,  /* to the fenced resource */
-    HISTORY_HELD = 7,   /* OK: the holder believes that it holds the lock, NO: it does not */
+    HISTORY_HELD = 7,   /* OK: the holder believes that it holds the lock; NO: it does not */
     HISTORY_LOST = 8,   /* on_lost was called; status is the reason */
     HISTORY_CHILD = 9   /* a child of `syncguard run` is alive */
 } history_kind;
@@ -43,10 +43,10 @@ typedef struct history_record {
     int64_t return_ns;
     int64_t ttl_ms;
     int64_t fence;
-    int64_t sent_ns; /* helper: not before this moment did the request leave that was granted; else
-                        0 (HELD: the end of the lease) */
+    int64_t sent_ns; /* helper: the request that was granted was not sent before this time;
+                        otherwise 0 (HELD: the end of the lease) */
     char lock_id[24];
-    int32_t status; /* the syncguard_status behind the outcome */
+    int32_t status; /* the syncguard_status of the outcome */
     uint32_t flags;
     uint32_t wait_ms; /* helper: for how long an acquire would have waited */
     uint32_t mark;    /* HISTORY_MARK: the record was written whole */
@@ -56,7 +56,7 @@ typedef struct history_record {
 
 /* ---- writing (record.c) ---- */
 
-/* A record of now. */
+/* A new record, beginning now. */
 history_record history_begin(history_kind kind, uint32_t key, uint32_t thread);
 /* Appends; the file is opened with O_APPEND, which keeps the records of all threads whole. */
 void history_put(int fd, history_record *r);

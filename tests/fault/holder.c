@@ -3,9 +3,9 @@
  *
  *     fault_holder URL KEY TTL_MS RESOURCE
  *
- * Takes the lock with a handle that renews itself, writes its fence to the
- * resource and prints "held FENCE"; then at each line on stdin it tries to write again and prints
- * "accepted" or "refused", and "lost" or "held" for what its handle says.
+ * Takes the lock with a handle that renews itself, writes its fence to the resource and prints
+ * "held FENCE". Then at each line on stdin it tries to write again and prints "accepted" or
+ * "refused", and "lost" or "held" for the state of its handle.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /*
  * What users of the lock helper and of the command rely on, for one key:
  *
- *   - nobody believes that it holds the key when a later grant has been handed out, nor
- *     after its on_lost;
- *   - on_lost is called exactly once for a renewed lock that is lost, and before the
- *     lease ends in the store;
- *   - no child of the command is alive for longer than the grace period after a later
- *     grant, nor at all if its command ended as it should.
+ *   - no holder believes that it holds the key when a later grant has been handed out, nor after
+ *     its on_lost;
+ *   - on_lost is called exactly once for a renewed lock that is lost, and before the lease ends in
+ *     the store;
+ *   - no child of the command is alive for longer than the grace period after a later grant, nor at
+ *     all if its command ended as it should.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 /* ---- two holders ---- */
 
-/* For each grant, the earliest return of those with higher fences. */
+/* For each grant, the earliest return of an acquire with a higher fence. */
 static int64_t *later_grants(const history *h)
 {
     int64_t *later = calloc(h->grant_count + 1, sizeof *later);
@@ -29,8 +29,8 @@ static int64_t *later_grants(const history *h)
     return later;
 }
 
-/* How long a holder may believe in its lock after another was granted it at `next`: the new server
- * has ended it early, unless it was renewed there. Commands do not record that. */
+/* How long a holder may believe in its lock after another client was granted it at `next`: the new
+ * server has ended the lock early, unless it was renewed there. Commands do not record that. */
 static int64_t holders_overlap_ns(const history_record *grant, const history_record *r,
                                   int64_t next)
 {
@@ -83,7 +83,7 @@ static int check_beliefs(const history *h, uint32_t key)
 
 /* ---- losses ---- */
 
-/* What is known of one grant's loss. */
+/* What is known of the loss of one grant. */
 typedef struct loss {
     const history_record *told; /* on_lost */
     int64_t lease_end;          /* the latest that its holder saw */

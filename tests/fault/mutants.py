@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Proves that the checker bites: breaks the backends one way at a time.
+"""Shows that the checker finds faults: breaks the backends in one way at a time.
 
     mutants.py [--stores a,b] [--only NAME,...] [--seconds N] [--times N] [--controls]
 
@@ -35,16 +35,16 @@ FIRESTORE = "src/backends/firestore/"
 EXPIRING = ["--forget", "20", "--single", "4", "--seconds", "8"]
 LEASES = ["--forget", "20", "--seconds", "6"]
 ONE_KEY = ["--keys", "1"]
-MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
+MANY_KEYS = ["--keys", "200"]  # so that a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6", "--lock-threads", "12",
           "--query", "?cleanup=1", "--seconds", "8"]
 MOVING = ["--faults", "moving-slot", "--seconds", "8"]
-# Every stop outlasts the leases of those who hold for long, and they are many.
+# Every stop is longer than the leases of the keepers, and there are many of them.
 LOSING = ["--faults", "stopped-server", "--stop", "0.9", "--clients", "6", "--single", "1", "--seconds", "10"]
 
 LONGEST = ["redis", "firestore", "postgres", "sqlite"]
 
-# The emulator wants less at a time, and longer.
+# The emulator gets fewer clients, for a longer time.
 SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--lock-threads", "4", "--keys", "3", "--seconds", "8"]}
 
 SIGN = "liveness with the wrong sign"
@@ -56,20 +56,20 @@ TOLERANCE = "another tolerance in one place"
 GUARD = "a wrong clock that is not noticed"
 FOUND = "a re-send that does not write"
 WARNING = "a broken-off wait for the standby counts as success"
-WAKE = "a release that wakes nobody"
+WAKE = "a release that wakes no waiter"
 LEASE = "a lease that is counted too long"
 TWICE = "on_lost called twice"
 SILENT = "on_lost not called"
 LATE = "on_lost called late"
 KEPT = "a command that does not release"
-CHILD = "a child that nobody ends"
+CHILD = "a child that is never ended"
 GUARDED = "a watchdog that comes after the child"
 HALF = "a script that sees half of the names"
 EARLY = "a fence from before the lock was taken"
-REST = "an extend that ends a lock earlier and tells nobody"
+REST = "an extend that ends a lock earlier without a notification"
 
-# What the checker must say of those that only one judgement is for.
-REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lost was called twice",
+# What the checker must print for the mutants that only one check finds.
+REASONS = {WAKE: "a key stayed free while a client waited for it", TWICE: "on_lost was called twice",
            SILENT: "a lock was lost and on_lost was not called",
            LATE: "on_lost came after the lease had ended in the store",
            KEPT: "a command ended and did not release its lock",
@@ -77,12 +77,13 @@ REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lo
            GUARDED: "a command that is killed leaves no program", FOUND: "two holders of '0 terminate'",
            REST: "FAILED  ] earlier_end_reaches_waiters", WARNING: "two holders of '0 cancel'"}
 
-# Faults that a cell has only a few times (a lease that ends, a slot that moves): one run of these mutants is
-# as many cells as it takes, up to so many.
+# Faults that a cell has only a few times (a lease that ends, a hash slot that moves): a run of these mutants repeats
+# the cell until the fault is found, at most so many times.
 CELLS = {TWICE: 3, SILENT: 3, LATE: 3, HALF: 4, EARLY: 3}
 
-# Tests of the suite, and what has to be built for them. A commit that the standby has not confirmed, and then a failover
-# to it; a command that is killed as soon as its child runs; a lease that is shortened while somebody rests.
+# Tests of the suite, and the targets that must be built for them. A commit that the standby has not confirmed, and
+# then a failover to it; a command that is killed as soon as its child runs; a lease that is shortened while a waiter
+# rests.
 STANDBY = "postgres_standby"
 WATCHDOG = "cli_watchdog"
 SQLITE_SUITE = "contract_sqlite"
@@ -123,7 +124,7 @@ MUTANTS = [
 
     ("redis", SIGN, [(REDIS + "acquire.lua", "local left = expires + ARGV[2] - ARGV[1] - now",
                       "local left = expires - ARGV[2] + ARGV[1] - now")], []),
-    # Without the index the script would not find the name at all: it gets the only key's.
+    # Without the index the script would not find the name at all: it gets the name of the only key.
     ("redis", OWNER, [
         (REDIS + "release.lua", "or call('GET', KEYS[1])",
          "or call('GET', KEYS[1]) or 'syncguard:fault-0'"),
@@ -133,7 +134,7 @@ MUTANTS = [
         (REDIS + "acquire.lua", "local fence = call('INCR', KEYS[3])",
          "local fence = (counter or 0) + 1\n"
          "if fence % 20 ~= 0 then call('SET', KEYS[3], fence) end")], []),
-    # Locks of ours vanish from Redis before they are due for cleaning: these are made to stay.
+    # Locks expire in Redis before they are due for cleanup: the mutant makes them stay.
     ("redis", CLEANUP, [
         (REDIS + "acquire.lua", "call('SET', KEYS[1], value, 'PX', ARGV[2])",
          "call('SET', KEYS[1], value, 'PX', ARGV[2] + 60000)"),
@@ -152,7 +153,7 @@ MUTANTS = [
 
     ("redis-cluster", HALF, [("src/backends/redis/request.c", "    if (!request->one_name) {",
                               "    if (!request->one_name && redis_script_key_count(request->script) > 1) {")], MOVING),
-    # Every second one is slow, so that others overtake it.
+    # Every second request is slow, so that others overtake it.
     ("redis-cluster", EARLY, [
         ("src/backends/redis/cluster.c", "#include <string.h>\n", "#include <string.h>\n#include <time.h>\n"),
         ("src/backends/redis/cluster.c",
@@ -274,7 +275,7 @@ def copy_tree(folder):
 
 
 def family(store):
-    """What is the same code: redis of redis-cluster."""
+    """The store whose code it shares: redis for redis-cluster."""
     return store.split("-")[0]
 
 
@@ -287,7 +288,7 @@ def build(folder, mutant):
 
 
 def change(folder, changes):
-    """Applies the changes; returns what the files were before, or None if a text is not there."""
+    """Applies the changes; returns the former contents of the files, or None if a text is not there."""
     before = {}
     for name, old, new in changes:
         path = os.path.join(folder, name)
@@ -309,14 +310,14 @@ def restore(before):
 
 
 def run_test(folder, name):
-    """1 if it fails, and what it says."""
+    """1 if the test fails, and its output."""
     ran = subprocess.run(["ctest", "--test-dir", folder + "/build", "-R", "^%s$" % name, "--no-tests=error",
                           "--output-on-failure"], check=False, capture_output=True, text=True)
     return int(ran.returncode != 0), ran.stdout + ran.stderr
 
 
 def run_cell(folder, mutant, options):
-    """1 if a promise is broken, and what is said."""
+    """1 if a promise is broken, and the output."""
     store, _, _, more = mutant
     ran = subprocess.run([sys.executable, os.path.join(folder, "tests/fault/run.py"), "--build",
                           folder + "/build", "--stores", store, "--faults", "no-fault",
@@ -410,7 +411,7 @@ def main():
     parser.add_argument("--controls", action="store_true",
                         help="change nothing, and expect that nothing is found")
     parser.add_argument("--check", action="store_true",
-                        help="only look whether the texts to change are in the source")
+                        help="only check that the texts to change are in the source")
     options = parser.parse_args()
     if options.check:
         return check_texts()
@@ -418,7 +419,7 @@ def main():
     for mutant in MUTANTS:
         if mutant[0] in options.stores.split(",") and any(word in mutant[1] for word in options.only.split(",")):
             families.setdefault(family(mutant[0]), []).append(mutant)
-    # Two at a time, those that take longest first: while one builds, the other mostly waits.
+    # Two at a time, the slowest first: while one builds, the other mostly waits.
     order = sorted(families.items(), key=lambda f: LONGEST.index(f[0]))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda f: try_family(*f, options), order))
@@ -429,5 +430,5 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the servers
     sys.exit(main())

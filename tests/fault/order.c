@@ -154,7 +154,8 @@ static bool cache_add_raw(cache *c, const uint64_t hash[2])
     return true;
 }
 
-/* True if it was not there. Compares 128-bit fingerprints, not the sets themselves. */
+/* True if the state was not in the cache. Compares 128-bit fingerprints, not the sets
+ * themselves. */
 static bool cache_add(cache *c, const uint64_t hash[2])
 {
     if (c->count * 2 >= c->capacity) {
@@ -227,8 +228,8 @@ typedef struct move {
     state before;
 } move;
 
-/* Not before this can the operation have happened. What the lease tells of a lock that is renewed
- * may already be the first renewal's. */
+/* The earliest time at which the operation can have happened. For a lock that is renewed, the lease
+ * may already be that of the first renewal. */
 static int64_t asked_ns(const history_record *r)
 {
     return r->sent_ns > 0 && (r->flags & HISTORY_RENEWED) == 0 ? r->sent_ns : r->call_ns;
@@ -271,7 +272,7 @@ static entry *make_entries(const history *h, entry *head, size_t *ops)
     return entries;
 }
 
-/* Undoes moves until one is found whose place could be taken by another. */
+/* Undoes moves until another operation can be tried in the place of one of them. */
 static entry *back_up(const history *h, move *moves, size_t *depth, state *s, uint64_t done[2])
 {
     while (*depth > 0) {

@@ -1,5 +1,5 @@
 /*
- * Writing a history: what all clients of a fault run share.
+ * Writing a history: shared by all clients of a fault run.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ static bool accept_fence(int resource, uint32_t key, int64_t fence)
 
 void history_write_resource(int fd, int resource, uint32_t thread, uint32_t key, int64_t fence)
 {
-    /* Record locks belong to the process: its threads must take turns, too. */
+    /* Record locks belong to the process, so its threads need a mutex, too. */
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     history_record r = history_begin(HISTORY_WRITE, key, thread);
     struct flock lock = {.l_type = F_WRLCK,

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Breaks things on purpose while clients work, and judges what they saw.
+"""Injects faults while clients work, and checks the histories that they recorded.
 
     run.py --build DIR [--stores a,b] [--faults x,y] [--seconds N] [--seed N] [--keep]
     run.py --build DIR --soak SECONDS [--stores a,b]
 
 One cell is one store with one kind of fault, injected again and again while
 several client processes take, extend and release locks. Afterwards the checker
-judges the recorded history, the time to each client's first answer after each repair is
+checks the recorded history, the time to each client's first answer after each repair is
 taken from it, and descriptors and threads of the clients are compared. A cell in which
-a client got nothing, nobody waited, few wake-ups could be judged, no child of the command
+a client got nothing, no client waited, few wake-ups could be checked, no child of the command
 ran, nothing was broken or a fault could not be injected shows nothing, and fails. One line
 per cell; exit 1 if any promise was broken that is not documented.
 """
@@ -32,16 +32,16 @@ from proxy import Proxy  # noqa: E402
 
 RECORD = struct.Struct("<IIIIqqqqq24siIII")
 RECOVERY_MS = 2000
-# How many a client may open while it works: a few connections, and for each something to wait by per thread.
+# How many descriptors a client may open while it works: a few connections, and one to wait on per thread.
 DESCRIPTORS = 32
-# Each of PostgreSQL's eight connections whose caller gave up has a thread for a few seconds.
+# A connection to PostgreSQL whose caller gave up (there are eight) has a thread for a few seconds.
 THREADS = 14
-# How long the helper pauses between tries of its own: long where the store wakes waiters, so that a
-# lost wake-up is seen.
+# The pause of the helper between its tries: long where the store wakes waiters, so that a lost
+# wake-up is noticed.
 POLL_MS = {"firestore": 50, "postgres-pooled": 50}
 WAITED_NS = 5000000
 KILLED = 2**63 - 1
-# Codes of a command that did not do its work: not understood, not started, or ended by a signal of its own.
+# Exit codes of a command that failed by itself: wrong usage, program not started, ended by a signal.
 CRASHED = {64, 126, 127} | {128 + s for s in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE,
                                                signal.SIGSEGV, signal.SIGPIPE)}
 UNAVAILABLE = 69
@@ -53,7 +53,7 @@ def now_ns():
 
 
 class Cell:
-    """What a fault works with: the store, its clients, perhaps a proxy."""
+    """The objects of a fault: the store, its clients, perhaps a proxy."""
 
     def __init__(self, options, store, folder):
         self.options = options
@@ -65,10 +65,10 @@ class Cell:
         self.clients = []
         self.runner = None
         self.histories = []
-        self.repairs = []  # when things were whole again
-        self.crashes = []  # from when to when a store lost its memory
-        self.windows = []  # from when to when the store could not work
-        self.ahead = None  # from when to when a server took over whose clock is ahead
+        self.repairs = []  # when the fault was over
+        self.crashes = []  # (from, to) of the times when a store lost its memory
+        self.windows = []  # (from, to) of the times when the store could not work
+        self.ahead = None  # (from, to) of the takeover by a server whose clock is ahead
         self.stops = []  # (pid, from, to) of clients; KILLED: for good
         self.count = 0
         self.replaced = 0
@@ -78,7 +78,7 @@ class Cell:
         self.random = random.Random(options.seed)
 
     def history(self, index):
-        """What every kind of client is given first: URL, prefix, file, resource, seed."""
+        """The first arguments of every kind of client: URL, prefix, file, resource, seed."""
         out = os.path.join(self.folder, "history-%d-%d" % (index, len(self.histories)))
         self.histories.append(out)
         return [self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
@@ -86,7 +86,7 @@ class Cell:
                 str(self.options.seed * 1000 + len(self.histories))]
 
     def client(self, index):
-        """The first ones use single operations, the others the lock helper."""
+        """The first clients use single operations, the others the lock helper."""
         left = max(0.5, self.clients_end - time.monotonic())
         poll_ms = 0 if index < self.options.single else POLL_MS.get(self.store.name, 10000)
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client")]
@@ -128,7 +128,7 @@ class Cell:
         self.crashes.append((begun, now_ns()))
 
     def sql(self, text):
-        """A fault is only there if its statement succeeds."""
+        """The fault exists only if its statement succeeds."""
         self.store.execute(text)
 
     def command(self, *words, connection=None):
@@ -154,7 +154,7 @@ def none(cell):
 
 
 def kill_server(cell):
-    while cell.time_left(4.5):  # what is released two seconds before the end can be judged
+    while cell.time_left(4.5):  # a release two seconds before the end can be checked
         cell.pause(0.7)
         with cell.window():
             with cell.crash():
@@ -177,11 +177,11 @@ def fail_over_redis(cell):
         cell.pause(1.5)
 
 
-def move_slot(cell):
+def move_hash_slot(cell):
     while cell.time_left(5):
         cell.pause(0.5)
         with cell.window():  # waiters poll meanwhile
-            cell.store.move_slot(3, 0.01)
+            cell.store.move_hash_slot(3, 0.01)
             cell.injected()
             cell.pause(0.3)
         cell.repaired()
@@ -197,7 +197,7 @@ def fail_over_standby(cell):
     cell.repaired()
 
 
-# By how much the clock of a server is ahead that takes over.
+# How far the clock of a server that takes over is ahead.
 AHEAD_S = 5
 
 
@@ -243,7 +243,7 @@ def break_waits(cell, seconds):
 
 
 def stop_standby(cell):
-    """The standby goes and comes back; at last it is promoted without what it missed."""
+    """The standby goes and comes back; at the end it is promoted without the commits that it missed."""
     while cell.time_left(10):
         cell.pause(0.5)
         with cell.window():
@@ -342,7 +342,7 @@ def kill_connections_redis(cell):
 
 
 def connection_limit_redis(cell):
-    with cell.store.connect() as admin:  # inside before the limit is
+    with cell.store.connect() as admin:  # connects before the limit is set
         while cell.time_left(4):
             cell.pause(0.3)
             with cell.window():
@@ -398,7 +398,7 @@ def fill_disk(cell, filler):
         except OSError:
             pass
     cell.injected()
-    if cell.store.name == "postgres":  # its log has room ahead: use it up
+    if cell.store.name == "postgres":  # its log has preallocated space: use it up
         cell.store.sql(" ".join(["SELECT txid_current(); SELECT pg_switch_wal();"] * 60))
     cell.pause(0.5)
     os.unlink(filler)
@@ -410,7 +410,7 @@ def fill_disk(cell, filler):
 
 
 def in_environment(name):
-    """No fault but what the variable makes the clients do to themselves."""
+    """No fault but the one that the variable makes the clients cause themselves."""
     def fault(cell):
         none(cell)
     fault.environment = name
@@ -418,8 +418,8 @@ def in_environment(name):
 
 
 def maintain(*statements):
-    """What administrators do to tables while they are used. It waits for transactions that wait for each other, and
-    everybody waits for it; the server may resolve that by ending the maintenance, which is then repeated."""
+    """Maintenance of tables while clients use them. It waits for transactions that wait for each other, and all
+    clients wait for it; the server may resolve that by ending the maintenance, which is then repeated."""
     def fault(cell):
         while cell.time_left(2):
             for statement in statements:
@@ -437,7 +437,7 @@ def maintain(*statements):
 
 
 def lock_rows(cell):
-    """Somebody else's transaction holds the rows of all locks, for less than a deadline."""
+    """A transaction of another program holds the rows of all locks, for less than a deadline."""
     while cell.time_left(3):
         with cell.window():
             cell.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
@@ -466,8 +466,8 @@ EMPTY_QUEUE = (
 
 
 def full_queue(cell):
-    """COMMIT fails as if the queue of notifications were full. Sessions have to start anew to find another function;
-    at the end this also tells the waiters, to whom nothing was reported."""
+    """COMMIT fails as if the queue of notifications were full. Sessions must start anew to find another function;
+    at the end this also wakes the waiters, which got no notification."""
     while cell.time_left(4.5):
         cell.pause(0.5)
         with cell.window():
@@ -482,7 +482,7 @@ def full_queue(cell):
 
 
 def replace_files(cell):
-    """The folder of the file is moved away while it is used: the locks in it exclude nobody who comes later."""
+    """The folder of the file is moved away while it is used: the locks in it do not exclude later clients."""
     while cell.time_left(4.5):
         cell.pause(1.0)
         with cell.window():
@@ -494,7 +494,7 @@ def replace_files(cell):
 
 
 def full_disk(cell):
-    """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
+    """A server may end because of it (Redis with appendfsync always, PostgreSQL without room for
     its log): then it is started again when there is room."""
     filler = os.path.join(cell.store.folder, "filler")
     while cell.time_left(5):
@@ -549,7 +549,7 @@ MATRIX = {
     "postgres-pooled-transaction": {"no-fault": none, "killed-pooler": kill_server},
     "postgres-pooled-statement": {"no-fault": none},
     "redis-sentinel": {"failover": fail_over_redis, "failover-plus-5s": fail_over_redis_ahead},
-    "redis-cluster": {"no-fault": none, "moving-slot": move_slot},
+    "redis-cluster": {"no-fault": none, "moving-slot": move_hash_slot},
     "redis-cluster-seed": {"failover": fail_over_redis},
     "postgres-standby": {"failover": fail_over_standby, "stopped-standby": stop_standby,
                          "failover-plus-5s": fail_over_standby_ahead},
@@ -561,9 +561,9 @@ MATRIX = {
 # run does not fail. docs/guarantees.md says why.
 DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover"),
               ("redis-sentinel", "failover-plus-5s"), ("redis-cluster-seed", "failover"), ("sqlite", "replaced-files")}
-# Nothing is granted while the standby is away: waiters give up with unknown outcomes, which excuse the others.
-UNJUDGED = {("postgres-standby", "stopped-standby")}
-# What no store can be the reason for.
+# Nothing is granted while the standby is away: waiters give up with unknown outcomes, which excuse other waiters.
+UNCHECKED = {("postgres-standby", "stopped-standby")}
+# Violations that no store can cause: they are never excused.
 NEVER = ("on_lost was called twice", "after on_lost", "on_lost was not called", "accepted a stale fence")
 # Cells that run longer than the others: for the number of operations, or for slow faults.
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
@@ -586,7 +586,7 @@ def make_store(name, folder):
 
 
 def prepare(cell, fault):
-    """What a store needs before clients come."""
+    """Prepares a store for its clients."""
     store = cell.store
     store.setup(cell.options.build)
     if store.name.startswith("postgres"):
@@ -618,13 +618,13 @@ def resources(pid):
 
 
 class Seen:
-    """What happened at all in a cell, which the checker does not ask."""
+    """What happened in a cell: the checker does not require that anything happened."""
 
     def __init__(self, cell):
         self.answers = {}  # by client: (call, return, whether it was answered) of operations
         self.unavailable = []  # (call, return) of commands that could not reach the store
         self.granted = set()  # clients by number; the last one is the command
-        self.waited = False  # the helper, for longer than a request takes
+        self.waited = False  # a helper has waited for longer than a request takes
         self.codes = set()  # of the command
         for path in cell.histories:
             if os.path.exists(path):
@@ -652,20 +652,20 @@ class Seen:
         return max((recovery_ms(a, cell.repairs, windows) for a in self.answers.values()), default=0)
 
     def nothing(self, cell, fault):
-        """What did not happen, so that nothing could be seen of it."""
+        """The events that did not happen, so that the cell shows nothing."""
         problems = []
         idle = [i for i in range(cell.options.clients) if i not in self.granted]
         if idle:
             problems.append("no grant for clients %s" % idle)
         if cell.options.single < cell.options.clients and not self.waited:
-            problems.append("nobody waited")
+            problems.append("no client waited")
         # Firestore gives nothing to a client with a wrong clock, and each command is a new client.
         if cell.options.clients not in self.granted and \
                 not (cell.faketime and cell.store.name == "firestore"):
             problems.append("no child of the command")
         lost = [c for c in self.unavailable if not any(
             a < c[1] and c[0] < b + RECOVERY_MS * 1000000 for a, b in cell.windows)]
-        # A pool of sessions may be used up by others.
+        # Other clients may use up a pool of sessions.
         if lost and not (cell.faketime and cell.store.name == "firestore") and \
                 cell.store.name != "postgres-pooled":
             problems.append("%d commands found no store outside of faults" % len(lost))
@@ -736,7 +736,7 @@ def run_cell(options, store_name, fault_name, fault):
             if cell.proxy:
                 cell.proxy.close()
             store.stop()
-        return judge(options, cell, store_name, fault_name, fault, before, after, codes)
+        return check_cell(options, cell, store_name, fault_name, fault, before, after, codes)
     finally:
         if mounted:
             subprocess.run(["umount", folder + "/store"], check=False)
@@ -746,24 +746,24 @@ def run_cell(options, store_name, fault_name, fault):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def judge(options, cell, store_name, fault_name, fault, before, after, codes):
+def check_cell(options, cell, store_name, fault_name, fault, before, after, codes):
     slack = "25" if store_name == "firestore" else "5"
     files = [h for h in cell.histories if os.path.exists(h)]
     # Where connections break, a release may be sent again and then find nothing: that is OK.
     breaks = cell.count > 0 and getattr(fault, "disconnects", True)
     resends = ["--resends"] if breaks and cell.store.name != "sqlite" else []
-    # A crash may take back a release that was not on the disk yet (its lock then runs out). Redis
+    # A crash may take back a release that was not on the disk yet (its lock then expires). Redis
     # with appendfsync=always has no such excuse, and a pooler has no memory.
     crashes = [word for begun, ended in cell.crashes
                for word in ("--crash-ns", str(begun), str(ended))
                if store_name in ("postgres", "postgres-standby")]
-    # Firestore has no clock to ask: what a client with a wrong one says of a lock is its opinion.
-    # What it does to locks is judged.
+    # Firestore has no clock to ask: the answers of a client with a wrong clock are not checked.
+    # The effects of its operations on locks are checked.
     stepped = (["--stepped-ms", str(CLOCK_STEP_S * 1000)]
                if store_name == "firestore" and cell.faketime else [])
     windows = [word for begun, ended in cell.windows
                for word in ("--fault-ns", str(begun), str(ended))]
-    # By its clock the locks end sooner.
+    # By the clock of the new server the locks end sooner.
     ahead = ["--ahead-ns", *map(str, cell.ahead), str(AHEAD_S * 1000)] if cell.ahead else []
     stops = [str(word) for stop in cell.stops for word in ("--stopped-ns", *stop)]
     checked = subprocess.run([os.path.join(options.build, "tests/fault/fault_check"), "--slack-ms",
@@ -788,8 +788,8 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
                       text[-1]) if text else None
     operations, grants, helper, wakes = [int(n) for n in found.groups()] if found else (0, 0, 0, 0)
     if wakes < options.wake_ups and checked.returncode == 0 and cell.store.name not in POLL_MS and \
-            (store_name, fault_name) not in UNJUDGED:
-        problems.append("only %d wake-ups judged" % wakes)
+            (store_name, fault_name) not in UNCHECKED:
+        problems.append("only %d wake-ups checked" % wakes)
     documented = (store_name, fault_name) in DOCUMENTED and problems in ([], ["promises broken"]) \
         and not any(what in line for line in text for what in NEVER)
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
@@ -808,7 +808,7 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
 
 
 def keep_histories(options, files, store_name, fault_name):
-    """Copies the histories of a broken cell to where they outlast the run."""
+    """Copies the histories of a broken cell to a folder that outlasts the run."""
     folder = os.path.join(options.build, "fault-broken", store_name + "-" + fault_name)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -861,7 +861,7 @@ def conclude(cells, sums, good):
 
 
 def record(path, rows):
-    """Writes the figures of a run between the marks of a page."""
+    """Writes the figures of a run between the marks in a page."""
     lines = ["Matrix of %s, %s, %d cores:" % (time.strftime("%Y-%m-%d"), os.uname().machine,
                                               os.cpu_count()), "",
              "| store | fault | result | operations | by lock handles | grants | wake-ups checked |"
@@ -906,7 +906,7 @@ def parse():
     parser.add_argument("--stop", type=float, default=0, metavar="SECONDS",
                         help="for how long stopped-server stops it; 0: at random")
     parser.add_argument("--wake-ups", type=int, default=3,
-                        help="how many must be judged in a cell of a store that wakes waiters")
+                        help="how many must be checked in a cell of a store that wakes waiters")
     parser.add_argument("--query", default="", help="options for the URL of the store")
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS",
                         help="random faults on all stores in turn, instead of the matrix")
@@ -952,5 +952,5 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the servers
     sys.exit(main())

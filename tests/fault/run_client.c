@@ -4,9 +4,9 @@
  *     fault_run SYNCGUARD URL PREFIX OUT RESOURCE SEED KEYS SECONDS
  *
  * Starts the command on a random key with this program as its child (fault_run --child ...). The
- * child records the grant that it was started under, writes to the resource, records that it
- * is alive for as long as it is, and ignores SIGTERM. Every tenth command is killed outright,
- * so that its guard has to end the child.
+ * child records the grant that it was started under, writes to the resource, records continuously
+ * that it is alive, and ignores SIGTERM. Every tenth command is killed outright, so that its
+ * watchdog must end the child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -104,10 +104,11 @@ static int run_client_await(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The child has recorded the grant, if there was one: what is left is how the attempt ended. */
+/* The child has recorded the grant, if there was one: only the end of the attempt is left to
+ * record. */
 static void run_once(runner *w)
 {
-    /* Mostly two of the part of the keys that is the command's, see helper.c. */
+    /* Mostly two of the command's keys, see helper.c. */
     uint32_t key = history_draw(&w->random, 2) + 2 * w->keys;
     if (history_draw(&w->random, 8) == 0)
         key = history_draw(&w->random, 6 * w->keys);
@@ -115,9 +116,9 @@ static void run_once(runner *w)
     int64_t hold_us = 1000 + (int64_t)history_draw(&w->random, 20000);
     bool killed = history_draw(&w->random, 10) == 0;
     if (killed)
-        hold_us = INT64_C(1000) * 5 * TTL_MS; /* until somebody ends it */
+        hold_us = INT64_C(1000) * 5 * TTL_MS; /* until it is ended */
     else if (history_draw(&w->random, 10) == 0)
-        hold_us = 1000 * (int64_t)history_draw(&w->random, 2 * TTL_MS); /* lives by its renewals */
+        hold_us = 1000 * (int64_t)history_draw(&w->random, 2 * TTL_MS); /* needs renewals */
     r.flags = FLAGS;
     r.ttl_ms = TTL_MS;
     r.outcome = HISTORY_PENDING;
@@ -130,7 +131,7 @@ static void run_once(runner *w)
         kill(pid, SIGKILL);
     }
     int code = run_client_await(pid);
-    if (code == 75) /* nobody answered would be 69 */
+    if (code == 75) /* 69 would mean that the store did not answer */
         history_finish(w->out, &r, 0, HISTORY_UNKNOWN);
     history_record end = history_begin(HISTORY_CHILD, r.key, w->thread);
     end.call_ns = r.call_ns;

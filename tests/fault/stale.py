@@ -82,7 +82,7 @@ def stale_handle(build, url, environment, folder):
 def stale_command(build, url, environment, folder):
     tool = os.path.join(build, "syncguard")
     mark = os.path.join(folder, "mark")
-    # The child is stopped too, as a frozen machine would; it would write when it wakes.
+    # The child is stopped too, as on a frozen machine; it would write when it is continued.
     runner = subprocess.Popen(
         [tool, "run", "-b", url, "--ttl", "%dms" % TTL_MS, "command", "--", "sh", "-c",
          "echo $$ >%s; while :; do sleep 0.1; done" % mark], env=environment,
@@ -96,7 +96,7 @@ def stale_command(build, url, environment, folder):
         runner.send_signal(signal.SIGSTOP)
         taken = subprocess.run([tool, "run", "-b", url, "-w", "40s", "command", "--", "true"],
                                env=environment, check=False)
-        need(taken.returncode == 0, "nobody took over: %d" % taken.returncode)
+        need(taken.returncode == 0, "no other holder took over: %d" % taken.returncode)
         runner.send_signal(signal.SIGCONT)
         code = runner.wait(60)
         need(code == 76, "run ended with %d" % code)
@@ -146,5 +146,5 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the servers
     sys.exit(main())

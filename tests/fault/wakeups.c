@@ -1,12 +1,12 @@
 /*
- * No wake-up is lost: a key that is free does not stay free while somebody waits for it.
+ * No wake-up is lost: a key that is free does not stay free while a client waits for it.
  *
  * A key is free from the return of a release, or from the end of a command that ended by itself,
- * until the request leaves that is granted next. A lock handle that waits in that time is granted
+ * until the next request that is granted is sent. A lock handle that waits in that time is granted
  * the key within set.wake_ns; the time of faults and of stops of its own process does not count.
  *
  * An acquire of unknown outcome excuses a free time only if it can have reached the store within
- * it: before that, the holder had the key.
+ * that time: before it, the holder had the key.
  */
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static bool wakeups_op_waits(const op *o)
            (r->outcome == HISTORY_OK || r->status < 0);
 }
 
-/* Somebody else's acquire of unknown outcome may have taken the key. */
+/* Another client's acquire of unknown outcome may have taken the key. */
 static bool taken_between(const history *h, int64_t from, int64_t to, const op *waiter)
 {
     for (size_t i = 0; i < h->unknown_count; i++) {
@@ -31,7 +31,7 @@ static bool taken_between(const history *h, int64_t from, int64_t to, const op *
     return false;
 }
 
-/* When the waiter must have been granted a key that is free from `from` on. */
+/* The time by which the waiter must have been granted a key that is free from `from` on. */
 static int64_t due_ns(const history_record *waiter, int64_t from)
 {
     int64_t begin = waiter->call_ns > from ? waiter->call_ns : from;
@@ -42,7 +42,7 @@ static int64_t due_ns(const history_record *waiter, int64_t from)
     return due;
 }
 
-/* From when on the key is free; 0 if that is not known. */
+/* The time from which the key is free; 0 if that is not known. */
 static int64_t wakeups_released_ns(const op *o)
 {
     if (o->r.kind == HISTORY_RELEASE && o->r.outcome == HISTORY_OK && o->holder >= 0)
@@ -59,7 +59,8 @@ static const op *next_grant(const history *h, const op *freed)
     return (size_t)grant->rank + 1 < h->grant_count ? &h->ops[h->grants[grant->rank + 1]] : NULL;
 }
 
-/* When the request left that was granted next; -1 if somebody unknown was granted the key. */
+/* When the next granted request was sent; -1 if an acquire of unknown outcome may have got the
+ * key. */
 static int64_t next_asked_ns(const history *h, const op *freed)
 {
     const op *grant = freed->r.kind == HISTORY_RELEASE ? &h->ops[freed->holder] : freed;
@@ -71,7 +72,7 @@ static int64_t next_asked_ns(const history *h, const op *freed)
     return next->r.sent_ns > 0 ? next->r.sent_ns : next->r.call_ns;
 }
 
-/* The waiters of the moment: an array of indices that is carried from release to release. */
+/* The current waiters: an array of indices that is carried from release to release. */
 typedef struct queue {
     int *ops;
     size_t count;
@@ -110,7 +111,7 @@ static const op *wakeups_starving_find(const history *h, const queue *q, const o
     return NULL;
 }
 
-/* Somebody waited who would have been found starving if the release had woken nobody. */
+/* Whether a waiter would have been found starving if the release had woken no one. */
 static bool wakeups_release_is_checked(const history *h, const queue *q, int64_t from)
 {
     int64_t last = h->ops[h->count - 1].r.call_ns;
@@ -125,9 +126,9 @@ static bool wakeups_release_is_checked(const history *h, const queue *q, int64_t
 }
 
 /*
- * Commands that begin after the end of another have no lease to wait for. When a command asks is
- * not recorded, only when its child begins, and a busy machine may be late once: most of them must
- * be quick.
+ * A command that begins after the end of another has no lease to wait for. The time of its request
+ * is not recorded, only the time at which its child begins, and a busy machine may be late once:
+ * most commands must be quick.
  */
 static int check_commands(const history *h, uint32_t key)
 {
@@ -152,7 +153,7 @@ static int check_commands(const history *h, uint32_t key)
                   &next_grant(h, late)->r);
 }
 
-int check_wake_ups(const history *h, uint32_t key, size_t *judged)
+int check_wake_ups(const history *h, uint32_t key, size_t *checked)
 {
     queue q = {calloc(h->count + 1, sizeof *q.ops), 0};
     int result = check_commands(h, key);
@@ -170,11 +171,11 @@ int check_wake_ups(const history *h, uint32_t key, size_t *judged)
             if (waiter != NULL)
                 result = broken(key,
                                 o->r.kind == HISTORY_RELEASE
-                                    ? "a key stayed free while somebody waited for it"
+                                    ? "a key stayed free while a client waited for it"
                                     : "a command ended and did not release its lock",
                                 &o->r, &waiter->r);
             else
-                *judged += o->r.kind == HISTORY_RELEASE && wakeups_release_is_checked(h, &q, from);
+                *checked += o->r.kind == HISTORY_RELEASE && wakeups_release_is_checked(h, &q, from);
         }
         if (wakeups_op_waits(o))
             q.ops[q.count++] = (int)i;

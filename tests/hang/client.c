@@ -1,15 +1,15 @@
 /*
- * Calls every operation on a store whose server hangs, and prints how late each came back: past
- * its deadline, or after its abort object was triggered.
+ * Calls every operation on a store whose server hangs, and prints how late each returned: past its
+ * deadline, or after its abort object was triggered.
  *
  *     hang_client URL          prints "ready" when it has used the store, goes on when a line comes
  *     hang_client --named URL  the same where nothing can be used before: its name does not resolve
  *     hang_client --open URL   opening and the first operation: how late are they
  *
- * Each line: operation, how it was ended, milliseconds late, status. Lines of "control" tell how
+ * Each line: operation, how it was ended, milliseconds late, status. Lines of "control" show how
  * late a plain poll(2) was on this machine at the same time.
  *
- * A name that begins with "slow" takes longer to resolve than any call may, whoever asks.
+ * A name that begins with "slow" takes longer to resolve than any call may take.
  */
 #include <dlfcn.h>
 #include <netdb.h>
@@ -161,7 +161,7 @@ static const struct {
 /* ---- ending them ---- */
 
 typedef struct trigger {
-    syncguard_abort *abort_object; /* NULL: only looks how late a wait is */
+    syncguard_abort *abort_object; /* NULL: only measures how late a wait is */
     double at_ms;                  /* when it was triggered */
 } trigger;
 

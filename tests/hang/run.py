@@ -4,10 +4,10 @@
     run.py CLIENT COMMAND STORE      COMMAND: syncguard, to set the store up
 
 Starts the store, lets hang_client use it, stops every process of the server with SIGSTOP (for
-SQLite: holds the file's write lock, as a stopped writer would), and looks how late each operation
-comes back. Also: opening while the server hangs, and a name that does not resolve. Median within
+SQLite: holds the file's write lock, as a stopped writer would), and measures how late each
+operation returns. Also: opening while the server hangs, and a name that does not resolve. Median within
 10 ms, never over 100, each beyond what a plain wait is late on this machine at the same time: these
-are the bars of `make bench`. The test fails when they are missed by far, as by an operation that
+are the bars of `make bench`. The test fails when they are missed by far, as when an operation
 waits for the server instead of its own deadline.
 """
 import os
@@ -50,7 +50,7 @@ def lines_of(process):
             if line != "ready"]
 
 
-def judge(what, lines, found, may_succeed=(), may_fail=()):
+def check_lines(what, lines, found, may_succeed=(), may_fail=()):
     """Prints what is wrong, and adds (what, median, worst, allowed ...) to found; True if fine."""
     late = [(float(ms), name, end) for name, end, ms, _ in lines if name != "control"]
     control = [float(ms) for name, _, ms, _ in lines if name == "control"]
@@ -88,15 +88,15 @@ def measure(client, command, name, found):
             return False
         server.pause()
         try:
-            fine = judge(name, lines_of(process), found, MAY_SUCCEED.get(name, ())) and fine
+            fine = check_lines(name, lines_of(process), found, MAY_SUCCEED.get(name, ())) and fine
             if name != "sqlite":
                 opener = start_client(client, server, "--open", server.url())
-                fine = judge(name + ", opened then", lines_of(opener), found) and fine
+                fine = check_lines(name + ", opened then", lines_of(opener), found) and fine
         finally:
             server.resume()
         if name in NAMED:
             named = start_client(client, server, *NAMED[name])
-            fine = judge(name + ", name that does not resolve", lines_of(named), found,
+            fine = check_lines(name + ", name that does not resolve", lines_of(named), found,
                          may_fail=MAY_FAIL.get(name, ())) and fine
     finally:
         server.stop()

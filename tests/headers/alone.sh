@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles every installed header by itself, twice in one file, as C99 and as C++11; and sees that
-# no public header brings in a third-party one.
+# Compiles every installed header by itself, twice in one file, as C99 and as C++11, and checks
+# that no public header includes a third-party one.
 #
 #     alone.sh INCLUDE_DIR CC CXX
 set -u
@@ -36,7 +36,7 @@ for file in $(cd "$include" && find . -name '*.h' | sed 's#^\./##' | sort); do
     only_known "$file"
 done
 
-# The initializers must serve C++ too, where designated ones do not exist; every header has the
+# The initializers must work in C++ too, which has no designated ones; every header has the
 # macro of each of its options structs.
 {
     for file in $(cd "$include" && find . -name '*.h' | sed 's#^\./##' | sort); do

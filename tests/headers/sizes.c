@@ -1,7 +1,7 @@
 /*
  * Programs that were compiled against another version of the headers: every options struct is
- * accepted with the size of its first version, whatever lies behind it in memory, and with a
- * larger size if what the library does not know is zero.
+ * accepted with the size of its first version, whatever lies past it in memory, and with a larger
+ * size if the members that the library does not know are zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,8 @@ static void check_sizes(use_fn *use, const void *valid, size_t first, size_t kno
     assert_int_equal(use_with_size(use, valid, known, 0, 0x55), SYNCGUARD_E_INVALID_ARGUMENT);
 }
 
-/* What was opened is not needed. By its address, because arguments are evaluated in any order. */
+/* Closes what an operation opened: it is not needed. By its address, because the order in which
+ * arguments are evaluated is unspecified. */
 static syncguard_status sizes_close_opened(syncguard_status status,
                                            syncguard_backend *const *backend)
 {

@@ -1,8 +1,7 @@
 /*
- * The library against its headers: constants as compiled in, initializers as
- * macros and as functions, names of the one table of statuses. A program that
- * was compiled with other headers than its library would be caught by the same
- * comparisons.
+ * The library against its headers: constants as compiled in, initializers as macros and as
+ * functions, names of the one table of statuses. The same comparisons would catch a program that
+ * was compiled with other headers than its library.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,7 +59,7 @@ static void version_agrees_with_its_parts(void **state)
     assert_string_equal(text, PROJECT_VERSION);
 }
 
-/* The values that the common interface fixes, written out once more. */
+/* The values that the common interface fixes, repeated here. */
 static void constants_are_the_agreed_ones(void **state)
 {
     (void)state;
@@ -75,7 +74,7 @@ static void constants_are_the_agreed_ones(void **state)
     assert_int_equal(sizeof(((syncguard_grant *)0)->fence), 16);
 }
 
-/* The bytes between members are nobody's. */
+/* The padding between members has no defined value. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(object) __builtin_clear_padding(object)
@@ -86,8 +85,8 @@ static void constants_are_the_agreed_ones(void **state)
 #endif
 
 /*
- * Both twins of one options struct. The function gets memory full of rubbish;
- * told a smaller size, it must leave what follows alone.
+ * Both initializers of one options struct, the macro and the function. The function gets memory
+ * that is full of garbage; with a smaller size, it must not write past it.
  */
 #define CHECK_TWINS(type, macro, function)                                                         \
     do {                                                                                           \

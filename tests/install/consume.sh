@@ -13,15 +13,15 @@ cmake=${CMAKE:-cmake}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-quiet() { # COMMAND...: shows what it said only if it failed
+quiet() { # COMMAND...: shows its output only if it failed
     "$@" >"$work/log" 2>&1 || {
         cat "$work/log"
         exit 1
     }
 }
 
-# A prefix other than the configured one, and moved afterwards: the tree must not know where it
-# was meant to go. Naming the component keeps the manifest of a real install.
+# A prefix other than the configured one, and moved afterwards: the tree must not contain the path
+# that it was configured for. Naming the component keeps the manifest of a real install.
 quiet "$cmake" --install "$build" --prefix "$work/first" --component Unspecified
 mv "$work/first" "$work/tree"
 libdir=$(dirname "$(find "$work/tree" -name libsyncguard.so)")
@@ -127,10 +127,10 @@ cmake-shared | cmake-static)
     [ "$way" = cmake-static ] || recipe "$work/build/billing"
     ;;
 uninstall)
-    # What was installed is what is removed, below DESTDIR too.
+    # Exactly the installed files are removed, below DESTDIR too.
     mkdir "$work/manifest"
     find "$work/tree" ! -type d | sed "s#^$work/tree#/opt/syncguard#" >"$work/manifest/install_manifest.txt"
-    # All folders are new but for one, which stays although it is empty then.
+    # All folders are new but one, which stays although it is empty then.
     find "$work/tree" -type d ! -path "*/include" | sed "s#^$work/tree#$work/dest/opt/syncguard#" \
         >"$work/manifest/install_folders.txt"
     mkdir -p "$work/dest/opt"

@@ -40,7 +40,7 @@ for file in "$@"; do
         count=$((count + 1))
     done
 done
-# The test finds what is missing: a program without any of it fails.
+# Checks the test itself: a program without any of these fails.
 echo 'int main(void) { return 0; }' >"$work/plain.c"
 ${CC:-cc} -no-pie -z norelro -z lazy -fno-stack-protector "$work/plain.c" -o "$work/plain" || exit 1
 found=$(inspect "$work/plain" | wc -l)

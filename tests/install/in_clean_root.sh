@@ -83,7 +83,7 @@ same "zsh" _syncguard "$(inside zsh -fc 'autoload -U compinit && compinit -u -D 
 same "fish" run "$(inside fish -c "complete -C 'syncguard ru'" | cut -f1)"
 check "a man page" [ -s "$root/usr/share/man/man1/syncguard-run.1.gz" ]
 
-# Removal leaves the data, and nothing else; who installs again finds the locks and counters.
+# Removal leaves only the data; after a new installation the locks and counters are still there.
 mapfile -t names < <(inside dpkg-query -W -f '${Package}\n' 'libsyncguard*' 'syncguard*' 'python3-syncguard*')
 apt remove "${names[@]}"
 data="./srv/user/.local/state/syncguard

@@ -7,8 +7,8 @@ set -eu
 top=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Variables of a make that runs this test are not for the one that is tested. A compiler cache would compare a build
-# with itself.
+# The variables of a make that runs this test must not reach the one that is tested. A compiler cache would compare a
+# build with itself.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BACKENDS DESTDIR PREFIX CMAKE_C_COMPILER_LAUNCHER
 export CCACHE_DISABLE=1
 failed=0
@@ -64,7 +64,7 @@ check "unknown stores are refused: $said" [ "${said/unknown: rediss/}" != "$said
 twice=$(find "$one/build/src" -name '*.c.o' | sed 's#CMakeFiles/[^/]*[.]dir/##' | sort | uniq -d)
 check "only module.c is compiled twice: $twice" [ "$twice" = "$one/build/src/core/module.c.o" ]
 
-# What existed before an install, or has other files in it, stays.
+# Folders that existed before the install, or contain other files, stay.
 make_in "$one" uninstall DESTDIR="$work/d4"
 check "uninstall removes everything" [ -z "$(ls -A "$work/d4")" ]
 mkdir -p "$work/d3/usr/local/share/somebody-else"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # An author of a backend: builds examples/dir_backend outside of the tree against the installed product, as the guide
-# says, runs the installed contract suite over it, and uses it with the installed command. What the environment or the
-# working directory offers is not loaded.
+# says, runs the installed contract suite over it, and uses it with the installed command. Modules in the environment
+# or the working directory are not loaded.
 #
 #     own_backend.sh BUILD
 set -eu
@@ -22,7 +22,7 @@ check() { # TEXT CONDITION...
     failed=1
 }
 
-quiet() { # COMMAND...: shows what it said only if it failed
+quiet() { # COMMAND...: shows its output only if it failed
     "$@" >"$work/log" 2>&1 || {
         cat "$work/log"
         exit 1
@@ -54,7 +54,7 @@ END
 "${CC:-cc}" -shared -fPIC "$work/trap.c" -o "$work/trap/libsyncguard-dir.so"
 cp "$work/trap/libsyncguard-dir.so" "$work/trap/libsyncguard-dir.so.0"
 cp "$work/trap/libsyncguard-dir.so" "$work/trap/dir"
-untouched() { # TEXT URL: the command refuses, names what there is, and loads nothing
+untouched() { # TEXT URL: the command refuses, names the available schemes, and loads nothing
     local code=0
     said=$(cd "$work/trap" && LD_LIBRARY_PATH=$work/trap:. SYNCGUARD_MODULES=$work/trap \
         syncguard run -n -b "$2" key -- echo ran 2>&1) || code=$?
@@ -88,8 +88,8 @@ case $summary in
 *) check "the whole suite passes" false ;;
 esac
 
-# Without the rights to install: a link to the library beside the module. A copy of what is installed would be found
-# first, so it goes.
+# Without the rights to install: a link to the library beside the module. An installed copy would be found first, so it
+# is removed.
 rm "$libdir/libsyncguard-dir.so"
 block 3 >local.sh
 check "the guide has the block without installation" grep -q LD_LIBRARY_PATH local.sh

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a library shows to the world and what it keeps:
+# The symbols that a library exports, and its global state:
 #   - the .so exports exactly the names listed in symbols-LIBRARY.txt;
 #   - the names that the headers in sys/ declare, and the module, have a version of their own;
 #   - the .a defines no global name outside our prefixes;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The guide of telemetry, its rules and the dashboard speak of metrics that exist, and of all of them.
+"""The guide of telemetry, its rules and the dashboard name only metrics that exist, and all of them.
 
     documents.py SOURCE EXAMPLE COMMAND
 
@@ -125,7 +125,7 @@ def check_dashboard(path, families):
     for name, _ in SELECTOR.findall(json.dumps(dashboard["templating"])):
         if name not in families:
             fault(f"dashboard: there is no {name}")
-    # What a dashboard need not show.
+    # Metrics that a dashboard need not show.
     hidden = {"syncguard_wait_attempts", "syncguard_run_wait_seconds", "syncguard_run_hold_seconds"}
     for name in sorted(set(families) - used - hidden):
         fault(f"dashboard: {name} is not shown")

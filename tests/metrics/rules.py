@@ -41,7 +41,7 @@ def job(code, completed, success, attempt_code, acquired, instance="a"):
 RUN_RULES = {"SyncGuardRunFailed", "SyncGuardRunMissing", "SyncGuardRunStoreFails"}
 STORE_RULES = {"SyncGuardStoreDown", "SyncGuardStoreFails", "SyncGuardLockLost", "SyncGuardRenewalsFail"}
 
-# Name, interval, series, when, the rules that are looked at, those of them that fire.
+# Name, interval, series, time, the rules that are checked, those of them that fire.
 CASES = [
     ("a job that succeeds every day", "5m",
      [run("completion_timestamp_seconds", f"0x287 {24 * HOUR}x287 {48 * HOUR}x143"),

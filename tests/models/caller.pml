@@ -2,7 +2,7 @@
  * A caller of a store that is asked with messages (Redis, PostgreSQL).
  *
  * A request that was sent may be carried out at any later moment, even after its caller has given it up: a server that
- * was stopped reads what lies in its sockets. Only the reply to the latest sending is heard.
+ * was stopped reads its sockets when it continues. Only the reply to the latest sending is received.
  *
  * The code: sg_acquire_once in src/core/operations.c, task_run_step, background_requeue_task and task_is_over in
  * src/core/background.c, acquire_hand_out in src/core/lock_acquire.c, renewer_apply_result in src/core/heartbeat.c,
@@ -17,16 +17,16 @@ mtype { NONE, GRANTED, LOCKED, FOUND, CANCELLED };
 #define OLDEST (TTL + 2 * TOL + 1)
 
 byte age[N];          /* since the acquire was first sent */
-bit sending[N];       /* it is asked for, and not given up */
+bit sending[N];       /* it is requested, and not given up */
 #ifdef BROKEN_UNDO_COUNTED_FROM_THE_SENDING
 bit too_late[N];      /* task_is_over: the undo ends without a step */
 #endif
-bit confirming[N];    /* what is under way writes a grant again that was found */
-bit flight[N];        /* the latest sending is under way */
+bit confirming[N];    /* the request in flight writes a grant again that was found */
+bit flight[N];        /* the latest sending is in flight */
 byte stale[N];        /* earlier sendings, or one that was given up */
 mtype reply[N] = NONE;
 bit rel[N];           /* a release has been sent */
-byte ext[N];          /* 1: an extend is under way; 2: nobody waits for it any more */
+byte ext[N];          /* 1: an extend is in flight; 2: its caller no longer waits for it */
 byte ext_age[N];      /* since it was first sent */
 mtype ext_reply[N] = NONE;
 
@@ -53,7 +53,7 @@ inline abandon(i)
     stop_hearing(i)
 }
 
-/* For as long as what was carried out before it was given up can live. */
+/* For as long as an acquire that was carried out before it was given up can live. */
 inline begin_undo(i)
 {
     sending[i] = 0;
@@ -69,7 +69,7 @@ inline begin_undo(i)
 inline end_undo(i)
 {
     printf("the undo of %d has ended\n", i);
-    assert(!STORED_LIVE(i)); /* nobody holds it, and everybody waits for it */
+    assert(!STORED_LIVE(i)); /* no caller holds it, and every caller waits for it */
     undoing[i] = 0;
     undone[i] = 1
 }
@@ -88,7 +88,7 @@ start:
     }
 
     do
-    :: atomic { /* the answer is here; with replicas to wait for, they have the grant */
+    :: atomic { /* the reply has arrived; with replicas to wait for, they have the grant */
         reply[i] == GRANTED && DURABLE(i, sends) ->
         reply[i] = NONE;
         confirming[i] = 0;
@@ -97,7 +97,7 @@ start:
         told_lag = 0;
 #else
         if
-        :: age[i] >= TTL -> begin_undo(i); goto undo_it /* the grant arrived after its lease had run out */
+        :: age[i] >= TTL -> begin_undo(i); goto undo_it /* the grant arrived after its lease had expired */
         :: else -> claim_holds(i, TTL - age[i]); told_lag = 0
         fi;
 #endif
@@ -113,7 +113,7 @@ start:
         :: stale[i] == 0 -> age[i] = 0; sending[i] = 0; goto over /* or it is known that none can */
         fi
        }
-    :: atomic { /* PostgreSQL: our own grant, which is written again before it is told */
+    :: atomic { /* PostgreSQL: our own grant, which is written again before it is reported */
         reply[i] == FOUND -> reply[i] = NONE;
         confirming[i] = 1;
         flight[i] = 1
@@ -134,7 +134,7 @@ start:
        }
     od;
 
-    /* It holds the lock, or held it: losing it changes nothing but what it believes. */
+    /* The caller holds the lock, or held it: a loss changes nothing but what it believes. */
     do
 #ifndef NO_RENEWALS
     :: atomic {
@@ -147,7 +147,7 @@ start:
         ext_reply[i] = NONE;
         if
         :: lease[i] > 0 && ext_age[i] < TTL -> claim_holds(i, TTL - ext_age[i])
-        :: else /* lost is final */
+        :: else /* a loss is final */
         fi;
         ext_age[i] = 0;
         if
@@ -177,7 +177,7 @@ start:
 
 undo_it:
     do
-    :: atomic { /* a step; its answer may be lost, but not the last one's */
+    :: atomic { /* a step; its reply may be lost, but not the last one's */
         STORE_FREE ->
 #ifdef BROKEN_UNDO_COUNTED_FROM_THE_SENDING
         if
@@ -194,7 +194,7 @@ undo_it:
     od;
 
 over:
-    atomic { /* nothing is left of this id: the next one may have its slot */
+    atomic { /* nothing is left of this id: the caller may start again */
         stale[i] == 0 && !rel[i] && ext[i] == 0 && !STORED(i) ->
         sends = 0;
         undone[i] = 0;
@@ -204,7 +204,7 @@ over:
     }
 }
 
-/* The store meets the requests of an id, each at any moment. A release or extend may be met twice. */
+/* The store gets the requests of an id, each at any moment. It may get a release or extend twice. */
 proctype Requests(byte i)
 {
     do

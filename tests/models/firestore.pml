@@ -1,6 +1,6 @@
 /*
- * Firestore: every change is a commit whose writes carry preconditions on what was read before (src/backends/firestore/).
- * The server has no clock to ask, so every caller decides by its own.
+ * Firestore: every change is a commit whose writes carry preconditions on what was read before
+ * (src/backends/firestore/). The server has no clock to ask, so every caller uses its own.
  *
  *     decide           firestore_acquire_evaluate and firestore_grant_from_lock in mutate.c; the guard is
  *                      sg_firestore_clock_check in clock.c
@@ -11,10 +11,10 @@
  *     Cleanup          sg_firestore_cleanup in mutate.c
  *
  * A tick is half of the tolerance, 500 ms: that is also the limit of clock drift. A caller's clock may be stepped at
- * any moment, so each reading of it is off by as much as the guard lets pass: -1 or 1, extends -1 or 2 (a clock that is
- * ahead harms nobody there); what lies between decides between what these decide. The guard is taken to know the offset
- * exactly. A read and the decision on it are one step: whatever comes between them fails the precondition. Versions are
- * kept as bits: whether the precondition of a commit under way still holds.
+ * any moment, so each reading of it is off by as much as the guard permits: -1 or 1, extends -1 or 2 (a clock that is
+ * ahead does no harm there); values between these lead to no other decisions. The guard is assumed to know the offset
+ * exactly. A read and the decision on it are one step: any change between them fails the precondition. Versions are
+ * kept as bits: whether the precondition of a commit in flight still holds.
  *
  * -DCLEANUP has the cleanup, and no extends.
  *
@@ -48,10 +48,10 @@
 mtype { NONE, GRANTED, CONFLICT };
 
 typedef change {
-    bit sent;        /* under way */
+    bit sent;        /* in flight */
     byte left;       /* the expiry that it writes */
-    byte ttl;        /* what is left of the TTL since the clock was read for it */
-    bit absent;      /* precondition: there is no lock; else: the lock is as it was read */
+    byte ttl;        /* the TTL that is left since the clock was read for it */
+    bit absent;      /* precondition: there is no lock; otherwise: the lock is as it was read */
     bit lock_as_read;
     bit counter_as_read
 };
@@ -59,13 +59,13 @@ typedef change {
 byte owner = NOBODY;
 byte left;
 change acq[N];       /* the latest commit of an acquire */
-change old[N];       /* one whose answer was lost */
+change old[N];       /* one whose reply was lost */
 change ext[N];
 change rel[N];
 byte age[N];         /* since the first commit that may have been applied was made */
 bit counting[N];
 mtype reply[N] = NONE;
-byte clock = 2;      /* of the caller that looks at it; 2 between the steps */
+byte clock = 2;      /* the reading of the current caller; 2 between the steps */
 
 inline read_clock()
 {
@@ -79,7 +79,7 @@ inline read_clock()
     fi
 }
 
-/* What can never be applied any more has no content. */
+/* A commit that can never be applied any more has no content. */
 inline void_if_refused(c)
 {
     if
@@ -101,7 +101,7 @@ inline void_if_refused_extend(c)
     fi
 }
 
-/* The lock's document was written: what was read before no longer fits. */
+/* The lock's document was written: preconditions on an earlier read no longer hold. */
 inline lock_written()
 {
     for (j : 0 .. N - 1) {
@@ -168,7 +168,7 @@ inline remove()
 inline tell(i, until)
 {
     if
-    :: until == 0 -> begin_undo(i); goto undo_it /* the grant arrived after its lease had run out */
+    :: until == 0 -> begin_undo(i); goto undo_it /* the grant arrived after its lease had expired */
     :: else -> claim_holds(i, until); age[i] = 0; counting[i] = 0; goto holds
     fi
 }
@@ -202,11 +202,11 @@ inline give_away(i)
 
 proctype Caller(byte i)
 {
-    byte lost; /* commits whose answer was lost */
+    byte lost; /* commits whose reply was lost */
 
 start:
     do
-    :: atomic { /* batchGet, decision, and the commit leaves */
+    :: atomic { /* batchGet, decision, and the commit is sent */
         !acq[i].sent && reply[i] == NONE ->
         read_clock();
         if
@@ -242,7 +242,7 @@ start:
 #endif
        }
     :: atomic { reply[i] == CONFLICT -> reply[i] = NONE }
-    :: atomic { /* the answer is lost: read again */
+    :: atomic { /* the reply is lost: read again */
         (acq[i].sent || reply[i] != NONE) && lost < 1 ->
         printf("caller %d does not hear\n", i);
         lost++;
@@ -258,7 +258,7 @@ start:
         reply[i] = NONE;
         if
         :: acq[i].sent && !old[i].sent -> give_away(i)
-        :: acq[i].sent && old[i].sent -> clear(acq[i]) /* one late commit is as good as two */
+        :: acq[i].sent && old[i].sent -> clear(acq[i]) /* one late commit has the effect of two */
         :: else
         fi;
         begin_undo(i);
@@ -285,7 +285,7 @@ holds:
         clock = 2
        }
 #endif
-    :: atomic { /* a release, which is conditional like all else */
+    :: atomic { /* a release, which is conditional like all other changes */
         printf("caller %d releases\n", i);
         lease[i] = 0;
         if
@@ -298,7 +298,7 @@ holds:
 
 undo_it:
     do
-    :: atomic { /* a step; its answer may be lost, but not the last one's */
+    :: atomic { /* a step; its reply may be lost, but not the last one's */
         true ->
         if
         :: owner == i -> /* deleted: the counter has moved on, so that it cannot be granted again */
@@ -345,7 +345,7 @@ proctype Commits(byte i)
             left = ext[i].left;
             given[i] = (ext[i].ttl > given[i] -> ext[i].ttl : given[i]);
             if
-            :: lease[i] > 0 && ext[i].ttl > 0 -> claim_holds(i, ext[i].ttl) /* the answer is heard at once, or never */
+            :: lease[i] > 0 && ext[i].ttl > 0 -> claim_holds(i, ext[i].ttl) /* the reply comes at once, or never */
             :: true
             fi;
             lock_written()

@@ -1,15 +1,15 @@
 /*
- * What the models share: time, what callers believe, and the claims.
+ * Shared by the models: time, what callers believe, and the claims.
  *
- * A model is one key and N slots. A slot is one acquire with all that follows it (renewal, release or undo), under a lock
- * id of its own; when nothing of it is left anywhere, the slot starts again with a fresh id. So histories have no end and
- * no bound but the number of ids that are in use at the same time.
+ * A model is one key and N callers. A caller stands for one acquire with all that follows it (renewal, release or
+ * undo), under a lock id of its own; when nothing of it is left anywhere, the caller starts again with a fresh id. So
+ * histories have no end and no bound but the number of ids that are in use at the same time.
  *
- * Time has no beginning either: every time is kept as what is left of it, or as its age, in ticks. A tick is one tolerance
- * (SYNCGUARD_TIME_TOLERANCE_MS) unless a model says otherwise; it may come at any moment. Fences are kept as distances
- * from the counter.
+ * Time has no beginning either: every time is kept as the rest that is left of it, or as its age, in ticks. A tick is
+ * one tolerance (SYNCGUARD_TIME_TOLERANCE_MS) unless a model says otherwise; it may come at any moment. Fences are kept
+ * as distances from the counter.
  *
- * What a claim uses is never what the store decides by: given, lease and told_lag are kept for the claims alone.
+ * The claims never use the variables of the store's decisions: given, lease and told_lag are kept for the claims alone.
  */
 #ifndef N
 #define N 2
@@ -21,17 +21,17 @@
 #define TOL 1
 #endif
 #ifndef MARGIN
-#define MARGIN TOL /* a grant counts as live for so long after its expiry */
+#define MARGIN TOL /* a grant counts as live for this long after its expiry */
 #endif
 #define NOBODY 255
-#define LAGS 3     /* distances are not told apart beyond this */
+#define LAGS 3     /* larger distances are not distinguished */
 
-byte given[N];     /* the store has granted it: what is left of its life; 0: nothing, or taken back */
-byte lease[N];     /* what is left of it in the eyes of its caller; 0: it does not hold the lock */
-byte undo[N];      /* what is left of the time in which an undo must take effect */
+byte given[N];     /* the store has granted it: the rest of its life; 0: not granted, or taken back */
+byte lease[N];     /* the rest of it as its caller counts it; 0: the caller does not hold the lock */
+byte undo[N];      /* the rest of the time in which an undo must take effect */
 bit undoing[N];
 bit undone[N];     /* the undo has ended */
-byte told_lag;     /* grants since the latest that was told */
+byte told_lag;     /* grants since the latest that was reported */
 
 byte j; /* of loops inside atomic steps */
 
@@ -46,7 +46,7 @@ inline claim_granted(i, ahead)
         assert(j == i || given[j] == 0);  /* two live grants */
     }
     assert(ahead);                        /* a fence repeats */
-    assert(!undone[i] || undo[i] == 0);   /* what was undone comes back */
+    assert(!undone[i] || undo[i] == 0);   /* an undone grant comes back */
     given[i] = TTL + MARGIN;
     GROW(told_lag, LAGS)
 }
@@ -76,13 +76,13 @@ inline claim_holds(i, left)
     lease[i] = left
 }
 
-/* The store lives on as another one, which has the record of `kept` (life left: kept_left, tolerance included) and whose
- * counter lies `lag` grants back. */
+/* Another store takes over, which has the record of `kept` (life left: kept_left, tolerance included) and whose counter
+ * is `lag` grants behind. */
 inline claim_survived(kept, kept_left, lag)
 {
     printf("failover\n");
     for (j : 0 .. N - 1) {
-        assert(lease[j] == 0 || (kept == j && kept_left >= lease[j] + TOL)); /* a grant that was told is lost */
+        assert(lease[j] == 0 || (kept == j && kept_left >= lease[j] + TOL)); /* a grant that was reported is lost */
         given[j] = (kept == j -> kept_left : 0)
     }
     assert(lag <= told_lag)               /* fences step back */

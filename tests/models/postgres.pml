@@ -4,7 +4,7 @@
  *
  *     store_acquire   SG_PG_CURRENT_ROW and SG_PG_ACQUIRE, sg_pg_acquire and pg_acquire_interpret in mutate.c;
  *                     confirming: pg_grant_confirm there (ADR 0034)
- *     store_release   SG_PG_RELEASE, sg_pg_release: commits with synchronous_commit off, so nobody waits for the standby
+ *     store_release   SG_PG_RELEASE, sg_pg_release: commits with synchronous_commit off, without the standby
  *     store_extend    SG_PG_EXTEND and SG_PG_EXTEND_MANY, sg_pg_extend and sg_pg_extend_many
  *     answer          CANCELLED is SG_PG_UNCONFIRMED in request.c
  *     store_undo      SG_PG_UNDO, sg_pg_undo (ABSENT while a request of the id may still be under way)
@@ -47,11 +47,11 @@
 #define DURABLE(i, sends) true
 #define EXTEND_DURABLE(i) true
 
-byte owner = NOBODY; /* the row: whose it is, dead or alive */
+byte owner = NOBODY; /* the owner of the row, dead or alive */
 byte left;
-byte busy = NOBODY;  /* whose commit waits for the standby */
+byte busy = NOBODY;  /* the caller whose commit waits for the standby */
 bit busy_extends;
-bit busy_heard;      /* somebody waits for the answer */
+bit busy_heard;      /* the caller waits for the reply */
 bit confirmed;       /* the standby has it */
 #ifdef STANDBY
 bit promoted;
@@ -60,9 +60,9 @@ bit promoted = 1;
 #endif
 byte standby_owner = NOBODY;
 byte standby_left;
-byte standby_lag;    /* grants that it has not heard of */
+byte standby_lag;    /* grants that the standby has not received */
 byte life;
-byte seen_owner = NOBODY; /* what a reader saw dead, for Cleanup */
+byte seen_owner = NOBODY; /* the dead row that a reader saw, for Cleanup */
 
 inline answer(i, extends, heard, what)
 {
@@ -167,7 +167,7 @@ inline store_extend(i)
     fi
 }
 
-/* Final if it is known that no request of this id is under way any more: then none is. */
+/* Final if it is known that no request of this id is in flight any more: then none is. */
 inline store_undo(i, is_final)
 {
     if
@@ -245,7 +245,7 @@ active proctype Standby()
 #endif
         end_wait()
        }
-    :: d_step { /* what was under way to the old primary is gone */
+    :: d_step { /* the requests in flight to the old primary are gone */
         !promoted -> promoted = 1;
         life = (standby_left > GUARD - 1 -> standby_left - (GUARD - 1) : 0);
         claim_survived(standby_owner, life, standby_lag);

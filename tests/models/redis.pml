@@ -33,15 +33,15 @@
 #endif
 #define STORED_LIVE(i) (owner == i && LIVE)
 
-byte owner = NOBODY; /* the lock's key: whose it is */
+byte owner = NOBODY; /* the owner of the lock's key */
 byte left;
-byte tombstone[N];   /* what is left of it */
+byte tombstone[N];   /* the rest of its TTL */
 #ifdef REPLICA
 byte replica_owner = NOBODY;
 byte replica_left;
-byte replica_lag;    /* grants that it has not heard of */
+byte replica_lag;    /* grants that the replica has not received */
 bit promoted;
-bit covered[N];      /* the replica has what the connection of this id wrote last */
+bit covered[N];      /* the replica has the last write of this id's connection */
 #endif
 
 #if defined(REPLICA) && !defined(ASYNC)
@@ -84,10 +84,10 @@ inline store_acquire(i, heard)
 #ifndef BROKEN_RESEND_WITHOUT_WRITE
         wrote(i);
 #elif defined(REPLICA)
-        covered[i] = 1; /* a connection that wrote nothing is told "all" at once */
+        covered[i] = 1; /* a connection that wrote nothing gets "all" at once */
 #endif
         reply[i] = (heard -> GRANTED : reply[i])
-    :: !(owner != NOBODY && LIVE) && tombstone[i] > 0 -> skip /* SPENT: who undoes no longer asks */
+    :: !(owner != NOBODY && LIVE) && tombstone[i] > 0 -> skip /* SPENT: a caller that undoes no longer acquires */
     :: else ->
         claim_granted(i, AHEAD(i));
 #ifdef BROKEN_COUNTER_APART
@@ -215,7 +215,7 @@ active proctype Replication()
         };
         skip
        }
-    :: d_step { /* what was under way to the old primary is gone */
+    :: d_step { /* the requests in flight to the old primary are gone */
         !promoted -> promoted = 1;
         claim_survived(replica_owner, replica_left, replica_lag);
         owner = replica_owner;

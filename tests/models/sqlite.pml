@@ -25,7 +25,7 @@
 #elif defined(BROKEN_LIVENESS_SIGN)
 #define AHEAD(i) (2 * TOL)
 #elif defined(BROKEN_SHIFTED_CLOCK)
-#define AHEAD(i) (2 * knows[i]) /* those that know the id are in a time namespace whose clock is ahead */
+#define AHEAD(i) (2 * knows[i]) /* processes that know the id are in a time namespace whose clock is ahead */
 #else
 #define AHEAD(i) 0
 #endif
@@ -44,10 +44,10 @@ bit row_knows;        /* the row names the kernel's boot id */
 bit of_earlier_boot;
 byte unsynced;        /* grants since the last sync */
 bit knows[N];         /* this process knows the kernel's boot id */
-bit killed[N];        /* with the machine */
+bit killed[N];        /* together with the machine */
 byte open[N];         /* a transaction that has read; 1: acquire, 2: extend */
 bit as_read[N];       /* nothing was committed since */
-byte rest[N];         /* what is left of the TTL, from the clock that it read */
+byte rest[N];         /* the TTL that is left, from the clock that it read */
 byte row_left[N];     /* the expiry that it will write */
 byte seen_owner = NOBODY;
 
@@ -241,9 +241,9 @@ active proctype Reboot()
         };
         seen_owner = NOBODY;
         if
-        :: remove() /* it was not on the disk */
+        :: remove() /* the grant was not on the disk */
         :: owner != NOBODY -> of_earlier_boot = 1; left = 0
-        :: owner != NOBODY -> of_earlier_boot = 1; left = FULL /* the new clock passes the same time */
+        :: owner != NOBODY -> of_earlier_boot = 1; left = FULL /* on the new clock the same time passes */
         fi
        }
     od

@@ -1,14 +1,13 @@
 /*
- * Out of memory: for every public operation the first, second, third ...
- * allocation fails, until the operation gets through without meeting the failure;
- * once with that single failure, once with every later one failing too.
+ * Out of memory: for every public operation the first, second, third ... allocation fails, until
+ * the operation ends without meeting the failure; once with that single failure, once with every
+ * later allocation failing too.
  *
  *     oom memory | sqlite | engine
  *
- * "memory" and "sqlite" fail the library's own allocations, "engine" those of
- * SQLite. After each failure: OutOfMemory and nothing else, the handle works
- * again, no lock is left behind (single failure), and when all is closed not one
- * block is.
+ * "memory" and "sqlite" fail the library's own allocations, "engine" those of SQLite. After each
+ * failure: OutOfMemory and no other error, the handle works again, no lock is left behind (single
+ * failure), and when everything is closed no block is left.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +39,7 @@ static atomic_long live;      /* blocks of the library */
 static atomic_long countdown; /* allocations until one fails; 0: none fails */
 static atomic_bool for_good;  /* all later ones fail too */
 static atomic_long failures;
-static bool fail_engine; /* SQLite's allocations fail instead of ours */
+static bool fail_engine; /* SQLite's allocations fail, not the library's */
 
 /* Stops at 1 where all later ones fail too: nothing is written after disarm(). */
 static bool oom_fails_now(void)
@@ -130,7 +129,7 @@ static void wrap_engine(void)
 
 static char url[512];
 
-/* What one armed operation works with; made unarmed. */
+/* What one armed operation works with; made before allocations fail. */
 typedef struct scene {
     syncguard_backend *backend;
     char key[128];
@@ -321,7 +320,7 @@ static syncguard_status op_lock_wait(scene *s)
     return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
 }
 
-/* Two hold the slots, and a third one waits for both keys. */
+/* Two callers hold the slots, and a third one waits for both keys. */
 static syncguard_status op_slots(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -383,7 +382,7 @@ static void take_scene_lock(scene *s)
                      SYNCGUARD_OK);
 }
 
-/* A failed release goes on in the background, so that the key can be had again at once. */
+/* A failed release goes on in the background, so that the key is soon free. */
 static syncguard_status op_lock_release(scene *s)
 {
     syncguard_status status = syncguard_lock_release(s->lock, NULL, &s->err);
@@ -391,7 +390,7 @@ static syncguard_status op_lock_release(scene *s)
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
     oom_failure_disarm();
     syncguard_lock_dispose(s->lock);
-    if (status < 0) /* with no memory at all not even the background is told */
+    if (status < 0) /* without any memory the release cannot go on in the background */
         (void)syncguard_release(s->backend, id, NULL, NULL);
     take_scene_lock(s);
     return status;
@@ -429,7 +428,7 @@ static syncguard_status oom_completion_next(scene *s, syncguard_queue *queue, sy
     return done.status;
 }
 
-/* A release is started without memory, whatever happened before. */
+/* A release can start without memory, whatever happened before. */
 static syncguard_status extend_and_release(scene *s, syncguard_queue *queue, syncguard_lock *lock)
 {
     syncguard_lock *none = NULL;
@@ -592,7 +591,7 @@ static void oom_pause_ms(long ms)
 static void make_scene(scene *s, size_t which)
 {
     memset(s, 0, sizeof *s);
-    /* Accents, so that normalizing needs memory. */
+    /* With accents, so that normalizing needs memory. */
     snprintf(s->held_key, sizeof s->held_key, "oom-held-e\xCC\x81-%zu", which);
     snprintf(s->lock_key, sizeof s->lock_key, "oom-lock-%zu", which);
     assert_int_equal(syncguard_open(url, NULL, &s->backend, &s->err), SYNCGUARD_OK);
@@ -608,8 +607,8 @@ static void end_scene(scene *s)
     syncguard_close(s->backend);
 }
 
-/* The handle works as before, and the key is free (or will be as soon as the background is done).
- */
+/* The handle works as before, and the key is free (or will be as soon as the background is
+ * done). */
 static void check_usable(scene *s, const char *name, long at, bool persistent)
 {
     syncguard_grant grant;
@@ -620,7 +619,7 @@ static void check_usable(scene *s, const char *name, long at, bool persistent)
             oom_pause_ms(10);
     }
     if (status == SYNCGUARD_LOCKED && persistent) {
-        return; /* nobody could be told: it ends with its TTL */
+        return; /* the undo could not be queued: the lock ends with its TTL */
     }
     if (status != SYNCGUARD_OK)
         fail_msg("%s, allocation %ld: afterwards acquire gives %s (%s)", name, at,
@@ -641,7 +640,7 @@ static long oom_operation_sweep(size_t which, bool persistent)
     long at;
     for (at = 1; at < MOST_FAILURES; at++) {
 
-        /* New each time, so that record and counter have to be made. */
+        /* A new key each time, so that record and counter must be created. */
         snprintf(s.key, sizeof s.key, "oom-e\xCC\x81-%zu-%d-%ld", which, persistent, at);
         oom_failure_arm(at, persistent);
         syncguard_status status = operations[which].run(&s);
@@ -694,7 +693,7 @@ static void nothing_is_left_in_the_engine(void **state)
 {
     (void)state;
 #ifdef OOM_WITH_SQLITE
-    /* What SQLite keeps for itself was allocated by the first open, before the sweeps. */
+    /* The first open allocated what SQLite keeps for itself, before the sweeps. */
     sqlite3_shutdown();
     assert_int_equal(atomic_load(&engine_live), 0);
 #endif

@@ -3,12 +3,11 @@
  *
  *     oom_NAME memory|descriptors URL
  *
- * One round opens a handle and uses every operation once; in round n the n-th
- * allocation of the library (or the n-th socket, pipe, event or file that it or
- * the libraries below it open) fails, until a round meets no failure. A second
- * series fails only what happens after the handle has been used. After each
- * failure: an error that fits and nothing else, the handle works again, and when
- * it is closed no block of the library and no descriptor is left.
+ * One round opens a handle and uses every operation once; in round n the n-th allocation of the
+ * library (or the n-th socket, pipe, event or file that it or the libraries below it open) fails,
+ * until a round meets no failure. A second series fails only what happens after the handle has been
+ * used. After each failure: an error that fits and no other effect, the handle works again, and
+ * when it is closed no block of the library and no descriptor is left.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +39,7 @@ extern const syncguard_module OOM_MODULE; /* set by the build: one program per s
 /* ---- what fails ---- */
 
 static atomic_long live;
-static atomic_long countdown; /* until one fails; 0: none */
+static atomic_long countdown; /* until one fails; 0: none fails */
 static atomic_long failures;
 static bool fail_descriptors;
 
@@ -140,7 +139,7 @@ static int oom_servers_descriptors(void)
     return count;
 }
 
-/* An answer, or the error that fits what was made to fail. */
+/* OK, a domain outcome, or the error that fits the failure that was made. */
 static bool oom_servers_status_check(syncguard_status status, const char *what)
 {
     if (status >= SYNCGUARD_OK)
@@ -211,7 +210,7 @@ static void use_again(syncguard_backend *backend)
         syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, NULL);
         if (status == SYNCGUARD_OK)
             break;
-        /* A connection may just be on its way out. */
+        /* A connection may be about to close. */
         if (i == 3)
             fail_msg("round %ld: afterwards %s", round_number, syncguard_status_name(status));
     }
@@ -220,7 +219,7 @@ static void use_again(syncguard_backend *backend)
 
 static void expect_nothing_left(long blocks, int fds)
 {
-    for (int i = 0; i < 800; i++) { /* what was abandoned is ended in the background */
+    for (int i = 0; i < 800; i++) { /* abandoned requests are ended in the background */
         if (atomic_load(&live) <= blocks && oom_servers_descriptors() <= fds)
             return;
         struct timespec pause = {0, 10000000};
@@ -263,7 +262,7 @@ static bool run_round(bool warm)
 static void oom_servers_sweep(bool warm)
 {
     syncguard_backend *backend = NULL;
-    /* Once without failures: what libraries keep for good is not a leak. */
+    /* Once without failures: memory that libraries keep for good is not a leak. */
     round_number = 0;
     assert_int_equal(syncguard_open(url, NULL, &backend, NULL), SYNCGUARD_OK);
     oom_servers_use(backend, "warm-up");

@@ -1,13 +1,13 @@
 /*
- * What a completion queue makes of a store, against the blocking calls, in turns in one run.
+ * The speed of a completion queue against the blocking calls, in turns in one run.
  *
  *     queue_rate URL [ROUNDS [MAX_THREADS...]]
  *
  * First one pair (acquire and release) at a time: the median time of a pair through the queue and
  * through the blocking calls. Then 64 at once: pairs per second of one queue with 64 open requests,
  * and of 64 threads. The ratio of a round is taken within the round, and the median of the rounds
- * is reported, so that a machine that is busy with other things changes it little. Exit 1 if the
- * ratio of a queue with the default options is beyond its limit; other MAX_THREADS are only shown.
+ * is reported, so that other load on the machine changes it little. Exit 1 if the ratio of a queue
+ * with the default options is beyond its limit; other MAX_THREADS are only shown.
  */
 #include <poll.h>
 #include <pthread.h>

@@ -85,7 +85,7 @@ static syncguard_backend *open_store(const char *url)
 
 /* ---- the holder: a process of its own ---- */
 
-/* Takes the keys, says so, and releases one for each byte. */
+/* Takes the keys, prints a line, and releases one key for each byte that it reads. */
 static void scale_hold_keys(const char *url, int keys, int commands, int answers)
 {
     char byte = 0;
@@ -196,7 +196,7 @@ static void start_waiters(syncguard_queue *queue, int waiters, int keys)
     }
 }
 
-/* The holder releases a key, a waiter gets it and releases it in its turn. */
+/* The holder releases a key; a waiter gets it and releases it as well. */
 static void release_some(syncguard_queue *queue, const holder *other, int waiters, int keys)
 {
     unsigned long before = atomic_load(&tries);
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
     double alone_us = scale_probe_free_keys(queue, keys);
     size_t before = mallinfo2().uordblks;
     start_waiters(queue, waiters, keys);
-    sleep((unsigned)settle); /* pauses double up to a minute: all rest after two */
+    sleep((unsigned)settle); /* pauses double up to a minute: after two minutes all waiters rest */
     if (!counts) {
         scale_check_limit("bytes per waiter", (double)(mallinfo2().uordblks - before) / waiters,
                           1024);

@@ -50,5 +50,5 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the servers
     sys.exit(main())

@@ -23,7 +23,7 @@ static void give_up(const char *text)
     exit(2);
 }
 
-/* The servers have ended when this program has. */
+/* The servers end when this program has ended. */
 static void end_keeper(void)
 {
     if (owner != getpid())

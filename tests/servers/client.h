@@ -1,6 +1,6 @@
 /*
- * Servers that a C program starts, kills and starts again. They are started by tests/servers in a
- * process of its own, which ends with all its servers when this program ends, however it does.
+ * Servers that a C program starts, kills and starts again. tests/servers starts them in a process
+ * of its own, which ends with all its servers when this program ends, no matter how.
  */
 #ifndef TESTS_SERVERS_CLIENT_H
 #define TESTS_SERVERS_CLIENT_H
@@ -14,10 +14,10 @@ typedef struct test_server {
     char folder[64];
 } test_server;
 
-/* A request of serve.py: a verb, and words up to NULL, without tabs and newlines. What comes back
+/* Sends a request to serve.py: a verb, and words up to NULL, without tabs and newlines. The reply
  * is stored in *server. An error ends the program: without a server nothing can be tested. */
 void servers_ask(test_server *server, const char *verb, const char *const *words);
-/* A request about *server: its number, then the words. */
+/* Sends a request about *server: its number, then the words. */
 void servers_change(test_server *server, const char *verb, const char *const *words);
 
 #endif

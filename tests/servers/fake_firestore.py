@@ -4,11 +4,11 @@
 
 Keeps documents in memory, with the preconditions and times of the real one, and
 plays token endpoint (/token) and metadata server as well. Prints its port. Under
-/_/ tests plant documents, set rules for the next requests and read what was asked:
+/_/ tests store documents, set rules for the next requests and read the requests so far:
 
     PUT  /_/documents   {name: {field: value}}; null deletes
     GET  /_/documents   the same, with updateTime
-    PUT  /_/rules       [{on, skip, times, do, ...}]: the first match decides
+    PUT  /_/rules       [{on, skip, times, do, ...}]: the first match applies
     PUT  /_/settings    read_time_ms, date_ms (offsets; null: tell none), lifetime_s,
                         standstill_ms (the next commit adds it to read_time_ms),
                         permissions (those of the caller; null: all),
@@ -124,7 +124,7 @@ def do_batch_get(body):
 
 
 def explain(query):
-    """What the real server answers to a query that it only plans. Empty lists are left out."""
+    """The real server's reply to a query that it only plans. Empty lists are left out."""
     if settings["indexes"] is None:
         raise Refused(400, "INVALID_ARGUMENT")
     field = query["where"]["fieldFilter"]["field"]["fieldPath"]
@@ -217,7 +217,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Date", self.date_time_string())
 
     def send_error(self, code, message=None, explain=None):
-        """A client that begins HTTP/2 has gone as far as this server can tell."""
+        """Logs a client that begins HTTP/2, which this server does not speak."""
         if self.requestline.startswith("PRI * HTTP/2"):
             with lock:
                 log.append({"call": "http2"})
@@ -346,7 +346,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.handle_call(raw)
 
     def do_CONNECT(self):
-        """As a proxy that lets nobody through."""
+        """Acts as a proxy that refuses all connections."""
         with lock:
             log.append({"call": "CONNECT"})
             rule = find_rule("CONNECT")

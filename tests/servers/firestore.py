@@ -1,4 +1,4 @@
-"""Firestore: Google's emulator, and a fake server for what that cannot show."""
+"""Firestore: Google's emulator, and a fake server for behaviour that the emulator lacks."""
 
 import atexit
 import http.client
@@ -94,7 +94,7 @@ class SharedFirestore(Firestore):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.log = os.devnull  # the folder is that of its first cell
+        self.log = os.devnull  # in the folder of its first cell
         self.given = os.environ.get(EMULATOR_PORT)
         if self.given:
             self.port = int(self.given)
@@ -121,7 +121,7 @@ class FakeFirestore(Server):
 
     def start(self):
         with open(self.log, "w", encoding="utf-8"):
-            pass  # without the port that it printed when it was started before
+            pass  # removes the port of an earlier start
         self.process = spawn([sys.executable, FAKE, *self.arguments], self.log)
         self.await_answer()
 

@@ -1,4 +1,4 @@
-"""The store of examples/dir_backend has no server: a folder in the folder."""
+"""The store of examples/dir_backend has no server: a new folder in the given one."""
 
 import os
 

@@ -20,7 +20,7 @@ suite() {
     } >"$work/CTestTestfile.cmake"
 }
 
-# expect CODE TEXT: what run-tests.sh says. Nothing of it is shown here: it would be found again.
+# expect CODE TEXT: checks the output of run-tests.sh. None of it is shown here: the search would find it again.
 expect() {
     local code=0
     JOBS=1 "$sources/scripts/run-tests.sh" "$work" >"$work/said" 2>&1 || code=$?

@@ -86,7 +86,7 @@ class Postgres(Server):
         return is_ready(self.port)
 
     def sql(self, text):
-        """What the statements print, in separate transactions; nothing if they fail."""
+        """The output of the statements, in separate transactions; empty if they fail."""
         return subprocess.run([program("psql"), "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p",
                                str(self.port), "-U", "postgres", "-c", text], check=False,
                               capture_output=True, text=True).stdout
@@ -109,7 +109,7 @@ class Postgres(Server):
                        check=True, stdout=subprocess.DEVNULL)
 
     def use_role(self, role, counters="SELECT, INSERT, UPDATE"):
-        """Clients connect as a role that can only read and write rows; counters: its rights there."""
+        """Clients connect as a role that can only read and write rows; counters: its rights on the counters."""
         self.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
         self.execute("CREATE ROLE %s LOGIN NOSUPERUSER" % role)
         self.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks TO " + role)
@@ -117,7 +117,7 @@ class Postgres(Server):
         self.role = role
 
     def make_serializable(self):
-        """Sessions begin as serializable, which must not be what writes."""
+        """Sessions begin as serializable, but writes must not use that level."""
         self.sql("ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'")
         self.sql(CHECK_LEVEL)
         for table in ("syncguard_locks", "syncguard_fence_counters"):
@@ -138,7 +138,7 @@ class Postgres(Server):
     def kill(self):
         """All of its processes, as a crash of the machine would."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)  # it starts no more of them
+            self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
         children = self._children()
         super().kill()
         self._signal_all(signal.SIGKILL, children)

@@ -24,8 +24,8 @@ RESERVED = []  # sockets whose names reserve a port for this process
 
 
 def make_folder(prefix):
-    """In memory where there is space: a process that is killed loses nothing of it, and the time of
-    a busy disk's syncs is not what is measured."""
+    """In memory where there is space: a killed process loses nothing of it, and the syncs
+    of a busy disk are not measured."""
     memory = "/dev/shm"
     roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > 1 << 30
     folder = tempfile.mkdtemp(prefix=prefix, dir=memory if roomy else None)
@@ -34,8 +34,8 @@ def make_folder(prefix):
 
 
 def free_port():
-    """A port on which nobody listens, and which no other caller of this function gets while this
-    process lives: an abstract socket carries its number."""
+    """A port on which no process listens, and which no other caller of this function gets while
+    this process lives: an abstract socket carries its number."""
     while True:
         port = random.choice(PORTS)
         name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -65,7 +65,7 @@ def clock_ahead(seconds):
         return {}
     if not os.path.exists(FAKETIME):
         raise RuntimeError("libfaketime is missing: no clock would be ahead")
-    # The allocator of Redis asks for the time before libfaketime can answer: libc has its turn first.
+    # The allocator of Redis asks for the time before libfaketime can answer: libc comes first.
     return {"env": dict(os.environ, LD_PRELOAD=FAKETIME + " libc.so.6", FAKETIME="%+ds" % seconds,
                         FAKETIME_DONT_FAKE_MONOTONIC="1", DONT_FAKE_MONOTONIC="1")}
 
@@ -120,7 +120,7 @@ class Server:
         raise NotImplementedError
 
     def setup(self, build):
-        """What the store needs before clients come; build: the folder with the command."""
+        """Prepares the store for its clients; build: the folder with the command."""
 
     def answers(self):
         raise NotImplementedError

@@ -16,7 +16,7 @@ REPLICA = "repl-diskless-sync-delay 0\n"
 
 
 def documented_rights(name):
-    """What the document asks for; the tests show that it is enough, and that all of it is needed."""
+    """The documented rights; the tests show that they are enough, and that all of them are needed."""
     with open(DOCUMENT, encoding="utf-8") as f:
         text = f.read()
     rights = " ".join(re.search(r"user locker on >password (.*?)```", text, re.S).group(1).split())
@@ -32,7 +32,7 @@ def documented_rights(name):
 
 
 def send(connection, *words):
-    """The reply as it comes; a short one is whole."""
+    """The reply as it arrives; a short one arrives as a whole."""
     words = [str(w).encode() for w in words]
     connection.sendall(b"*%d\r\n" % len(words) +
                        b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
@@ -83,7 +83,7 @@ class Redis(Server):
             return send(connection, *words)
 
     def answers(self):
-        """Also to those who have to give a password first."""
+        """True also if clients must give a password first."""
         try:
             with self.connect() as connection:
                 reply = send(connection, "PING")
@@ -98,7 +98,7 @@ class Redis(Server):
         return [self]
 
     def environment(self, port=None):
-        """What tests/redis asks for: the folder, the server that has the data, all servers with
+        """The variables that tests/redis needs: the folder, the server that has the data, all servers with
         Sentinels last, and the documented rights."""
         nodes = self.nodes()
         return {"REDIS_TEST_DIR": self.folder, "REDIS_TEST_PORT": str(nodes[0].port),
@@ -108,7 +108,7 @@ class Redis(Server):
                 "REDIS_TEST_RIGHTS": documented_rights(self.name)}
 
     def await_replicas(self, count):
-        """Until they have what is written: "online" alone, and they may hear nothing for a second."""
+        """Waits until the replicas receive writes: after "online" alone, they may get nothing for a second."""
         for _ in range(300):
             if self.command("INFO", "replication").count(b"state=online") == count:
                 break
@@ -212,7 +212,7 @@ class Sentinel(RedisGroup):
                   "sentinel down-after-milliseconds main 1000\n"
                   "sentinel failover-timeout main 5000\n" % self.port)
         self.sentinels = [self.add("sentinel%d" % i, config, sentinel=True) for i in range(3)]
-        for _ in range(300):  # until they know each other and the replicas
+        for _ in range(300):  # until the Sentinels know each other and the replicas
             replies = [s.command("SENTINEL", "MASTER", "main") for s in self.sentinels]
             if all(b"num-other-sentinels\r\n$1\r\n2" in r and b"num-slaves\r\n$1\r\n2" in r
                    for r in replies):
@@ -246,7 +246,7 @@ class Sentinel(RedisGroup):
 
 
 class Cluster(RedisGroup):
-    """Three primaries with a replica each. All locks are in one slot."""
+    """Three primaries with a replica each. All locks are in one hash slot."""
 
     name = "redis-cluster"
 
@@ -269,7 +269,7 @@ class Cluster(RedisGroup):
         for primary in self.primaries:
             primary.await_replicas(1)
         self.await_all(b"cluster_state:ok")
-        self.slot = int(self.members[0].command("CLUSTER", "KEYSLOT", "{syncguard}")[1:])
+        self.hash_slot = int(self.members[0].command("CLUSTER", "KEYSLOT", "{syncguard}")[1:])
         self.port = self.owner().port
 
     def await_all(self, word):
@@ -277,7 +277,7 @@ class Cluster(RedisGroup):
             late = [n for n in self.members if word not in n.command("CLUSTER", "INFO")]
             if not late:
                 return
-            if i % 30 == 29:  # on a busy machine an introduction may come to nothing
+            if i % 30 == 29:  # on a busy machine CLUSTER MEET may have no effect
                 for node in late:
                     node.command("CLUSTER", "MEET", "127.0.0.1", self.members[0].port)
             time.sleep(0.1)
@@ -291,7 +291,7 @@ class Cluster(RedisGroup):
         return node.command("CLUSTER", "MYID").split()[1].decode()
 
     def owner(self):
-        """The node that says of itself that it has the slot, or None."""
+        """The node that reports itself as the owner of the hash slot, or None."""
         for node in self.members:
             if node.process.poll() is not None:
                 continue
@@ -299,30 +299,30 @@ class Cluster(RedisGroup):
                 if "myself,master" not in line:
                     continue
                 ranges = [w.split("-") for w in line.split()[8:] if not w.startswith("[")]
-                if any(int(r[0]) <= self.slot <= int(r[-1]) for r in ranges):
+                if any(int(r[0]) <= self.hash_slot <= int(r[-1]) for r in ranges):
                     return node
         return None
 
-    def move_slot(self, keys, pause):
+    def move_hash_slot(self, keys, pause):
         """To the next primary, a few keys at a time."""
         old = self.owner()
         new = self.primaries[(self.primaries.index(old) + 1) % 3]
         new_id = self.node_id(new)
-        new.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", self.node_id(old))
-        old.command("CLUSTER", "SETSLOT", self.slot, "MIGRATING", new_id)
+        new.command("CLUSTER", "SETSLOT", self.hash_slot, "IMPORTING", self.node_id(old))
+        old.command("CLUSTER", "SETSLOT", self.hash_slot, "MIGRATING", new_id)
         while True:
-            answer = old.command("CLUSTER", "GETKEYSINSLOT", self.slot, keys)
+            answer = old.command("CLUSTER", "GETKEYSINSLOT", self.hash_slot, keys)
             names = answer.decode().split("\r\n")[2::2]
             if not names:
                 break
             old.command("MIGRATE", "127.0.0.1", new.port, "", 0, 5000, "KEYS", *names)
             time.sleep(pause)
         for node in [new, old] + self.primaries:
-            node.command("CLUSTER", "SETSLOT", self.slot, "NODE", new_id)
+            node.command("CLUSTER", "SETSLOT", self.hash_slot, "NODE", new_id)
         self.port = new.port
 
     def fail_over(self):
-        """Kills the node that has the slot; returns when its replica has it."""
+        """Kills the node that owns the hash slot; returns when its replica has it."""
         old = self.node(self.port)
         old.kill()
         end = time.monotonic() + 30
@@ -335,7 +335,7 @@ class Cluster(RedisGroup):
 
 
 class Seed(Cluster):
-    """A Cluster of which the clients are given one node only, that which has the slot."""
+    """A Cluster whose clients are given one node only, the owner of the hash slot."""
 
     name = "redis-cluster-seed"
 

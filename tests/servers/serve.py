@@ -40,7 +40,7 @@ class Keeper:
         return self.add(server, lambda: server.start(*options))
 
     def redis_again(self, number, port, *options):
-        """At the same or another port, with what it stored."""
+        """At the same or another port, with its data."""
         server = self.servers[int(number)]
         server.port = int(port)
         server.start("--port", port, *options)

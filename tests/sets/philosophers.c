@@ -3,10 +3,10 @@
  *
  *     philosophers URL SECONDS [PROCESSES [KEYS]]       default: 8 processes, 5 keys
  *
- * Each process opens the store for itself, names its pair in random order and, while it holds it,
- * marks both keys in memory that all share. Shown: no two hold a key at once (the marks, and the
- * fences of each key, which rise), nobody waits for ever (every acquire ends within its time), and
- * every process gets turns.
+ * Each process opens the store for itself, names its pair in random order and, while it holds the
+ * pair, marks both keys in shared memory. Shown: no two processes hold a key at once (the marks,
+ * and the fences of each key, which rise), no process waits for ever (every acquire ends within its
+ * time), and every process gets turns.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  *
  *     semaphore URL SECONDS [MOST_TRIES [PROCESSES [SLOTS]]]     default: 2, 8 processes, 3 slots
  *
- * Each process opens the store for itself and marks, while it holds a slot, that slot and the whole
- * in memory that all share. Shown: never more holders than slots, never two in one slot, fences of
+ * Each process opens the store for itself and, while it holds a slot, marks that slot and counts
+ * itself in shared memory. Shown: never more holders than slots, never two in one slot, fences of
  * each slot rise, all slots are used, every process gets turns.
  *
  * Tries are counted at the operation of the store. A try is one of three kinds: of the first
@@ -48,7 +48,7 @@ typedef struct table {
 static table *all;
 static int slots = 3;
 
-/* Of the acquire that this process is making. */
+/* The acquire that this process is making. */
 static struct {
     bool armed[SYNCGUARD_SLOTS_MAX + 1];
     int armed_count;

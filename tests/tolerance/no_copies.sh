@@ -9,6 +9,6 @@ if [ -n "$copies" ]; then
     echo "a number that may be the tolerance: $copies"
     exit 1
 fi
-# Both are really read.
+# Checks that both folders were read.
 grep -q 'time\[1\] \* 1000' "$1"/redis/scripts/acquire.lua
 grep -q 'clock_timestamp()) \* 1000' "$1"/postgres/sql.c

@@ -1,4 +1,4 @@
-/* Included before everything else: the library as it would be with another tolerance. */
+/* Included before everything else: builds the library with another tolerance. */
 #include "syncguard/types.h"
 
 #undef SYNCGUARD_TIME_TOLERANCE_MS

@@ -1,7 +1,6 @@
 /*
- * A program of a user: takes a lock, sees that it is held, gives it back. With
- * REGISTER it brings a backend along instead of loading it: the function that
- * makes it known, declared in HEADER.
+ * A program of a user: takes a lock, checks that it is held, releases it. With REGISTER it is
+ * linked with a backend instead of loading it: the function that registers it, declared in HEADER.
  */
 #include <stdio.h>
 
