@@ -18,7 +18,7 @@
 #define SOON_MS 10000
 
 static atomic_bool held;
-static atomic_llong armed_ms;
+static atomic_llong answered_armed_ms;
 static atomic_llong remaining_ms;
 static atomic_int break_tries; /* number of tries that fail */
 
@@ -31,7 +31,7 @@ static syncguard_status resting_answer_acquire(fake_backend *p, syncguard_acquir
     if (!atomic_exchange(&held, true))
         return SYNCGUARD_OK;
     op->remaining_ms = atomic_load(&remaining_ms);
-    op->armed_ms = atomic_load(&armed_ms);
+    op->armed_ms = atomic_load(&answered_armed_ms);
     return SYNCGUARD_LOCKED;
 }
 
@@ -40,7 +40,7 @@ static fake_backend *open_held(void)
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = resting_answer_acquire;
     atomic_store(&held, true);
-    atomic_store(&armed_ms, LONG_MS);
+    atomic_store(&answered_armed_ms, LONG_MS);
     atomic_store(&remaining_ms, 600000);
     atomic_store(&break_tries, 0);
     return p;
@@ -170,7 +170,7 @@ static void arming_that_runs_out_is_renewed(void **state)
     (void)state;
     fake_backend *p = open_held();
     worker one = {.timeout_ms = 4000};
-    atomic_store(&armed_ms, 500);
+    atomic_store(&answered_armed_ms, 500);
     resting_start_worker(&one, p);
     pthread_join(one.thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
@@ -209,7 +209,7 @@ static void a_slow_poller_is_not_left_alone(void **state)
     (void)state;
     fake_backend *p = open_held();
     worker one = {.backoff = SYNCGUARD_BACKOFF_FIXED};
-    atomic_store(&armed_ms, 0);
+    atomic_store(&answered_armed_ms, 0);
     resting_start_worker(&one, p);
     atomic_store(&held, false); /* no notification is sent */
     granted_soon(&one, syncguard_clock_ns());
@@ -225,7 +225,7 @@ static void the_others_poll_when_the_one_that_knew_leaves(void **state)
     worker one = {0}, leaving = {.timeout_ms = 1500};
     resting_start_worker(&leaving, p);
     resting_start_worker(&one, p);
-    atomic_store(&armed_ms, 0);
+    atomic_store(&answered_armed_ms, 0);
     int before = atomic_load(&p->acquires);
     syncguard_backend_key_changed(&p->base, "k", 1);
     assert_true(wait_for_count(&p->acquires, before + 1));
