@@ -159,7 +159,7 @@ int bench_take_turns(const char *url, char **arguments)
     options.timeout_ms = 60000;
     options.on_wait = meeting_note_wait;
     syncguard_error err;
-    for (long i = 0; (race_us > 0 ? bench_us() - begin < race_us : i < turns) != 0; i++) {
+    for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
         turn mine = {.pid = (int)getpid()};
         asking self = {shared, &mine};
         syncguard_lock *lock = NULL;

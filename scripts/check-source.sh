@@ -2,8 +2,8 @@
 # Rules that no compiler checks: calls that a library must not make, memory that does not come from
 # the allocator hook, headers of another layer, unfinished code, overlong files, copied code.
 #
-# A line that must break a rule says so and gives the reason: "check-source: allow NAME, reason" in a comment
-# on that line or the one above.
+# A line that must break a rule says so and gives the reason: "check-source: allow NAME, reason" in
+# a comment on that line or the one above.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -15,7 +15,8 @@
 # does so counts as failed. (Tests that compare such a text themselves print it only when they fail.)
 #
 # A failing test fails the run. Only a test with the ctest label "timing" is repeated, once; it
-# must be listed in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, so fewer run at once.
+# must be listed in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times
+# slower, so fewer run at once.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)

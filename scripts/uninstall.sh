@@ -29,7 +29,8 @@ while IFS= read -r file || [ -n "$file" ]; do
     done
 done <"$manifest"
 
-# A removed folder leaves the list: if it exists again later, no installation created it.
+# A removed folder leaves the list: if something else creates it again, it is not ours to
+# remove.
 while IFS= read -r folder; do
     [ ! -d "$folder" ] || printf '%s\n' "$folder"
 done <"$created" >"$created.new"

@@ -10,7 +10,7 @@
 #include "store.h"
 #include "waiting.h"
 
-static void acquire_print_lock(const cli_options *options, const syncguard_lock *lock)
+static void cmd_acquire_print_lock(const cli_options *options, const syncguard_lock *lock)
 {
     cli_json json;
     if (options->quiet) {
@@ -41,7 +41,7 @@ static int acquire_print_or_release(const cli_options *options, syncguard_lock_s
     if (cli_signals_ended() != 0) {
         code = CLI_SIGNAL_BASE + cli_signals_ended();
     } else {
-        acquire_print_lock(options, syncguard_lock_set_at(set, 0));
+        cmd_acquire_print_lock(options, syncguard_lock_set_at(set, 0));
         if (fflush(stdout) != 0) {
             cli_message("cannot write the output; the lock is released again");
             code = CLI_INTERNAL;

@@ -192,7 +192,7 @@ int cli_usage_error(const char *format, ...)
 }
 
 /* A Redis server without TLS waits in silence for the end of a line; one with TLS hangs up. */
-static const char *tls_hint(const syncguard_error *err)
+static const char *report_tls_hint(const syncguard_error *err)
 {
     if (strncmp(store, "rediss://", 9) == 0 && err->code == SYNCGUARD_E_NETWORK_TIMEOUT)
         return "the store did not answer in time; if its port speaks no TLS, use redis://";
@@ -259,10 +259,10 @@ static const char *permission_hint(const syncguard_error *err)
                : "'syncguard doctor' shows which permissions are missing";
 }
 
-static const char *error_hint(const syncguard_error *err)
+static const char *report_error_hint(const syncguard_error *err)
 {
-    if (tls_hint(err) != NULL)
-        return tls_hint(err);
+    if (report_tls_hint(err) != NULL)
+        return report_tls_hint(err);
     if (certificate_hint(err) != NULL)
         return certificate_hint(err);
     if (file_hint(err) != NULL)
@@ -304,8 +304,9 @@ int cli_failure(const syncguard_error *err)
     /* The message names a server as its URL does; for a file it says where the URL comes from. */
     bool file = file_hint(err) != NULL && what[0] == '/';
     cli_message("%s%s%s (%s%s%s: %s%s%s)", store, *store != '\0' ? ": " : "", what,
-                syncguard_status_name(err->code), coded ? " " : "", err->native, error_hint(err),
-                file ? "; the URL comes from " : "", file ? url_source : "");
+                syncguard_status_name(err->code), coded ? " " : "", err->native,
+                report_error_hint(err), file ? "; the URL comes from " : "",
+                file ? url_source : "");
     return cli_exit_code(err->code);
 }
 

@@ -131,7 +131,7 @@ static syncguard_status waiting_find_holder(cli_waiting *waiting, const syncguar
 }
 
 /* Asks the store who holds the lock; true if there is something to report. */
-static bool waiting_compose_report(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
+static bool waiting_look_up_report(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
                                    bool *failed)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
@@ -155,7 +155,7 @@ static bool waiting_compose_report(cli_waiting *waiting, int64_t left_ms, char *
 }
 
 /* On a terminal the line is updated at each call; elsewhere a report is due at intervals. */
-static bool waiting_report_is_due(cli_waiting *waiting, bool terminal)
+static bool waiting_claim_report(cli_waiting *waiting, bool terminal)
 {
     if (!terminal)
         cli_status_line(NULL); /* this process may have moved to the background */
@@ -184,8 +184,8 @@ static void waiting_on_wait(void *context, int attempts, int64_t since_ms, int64
     (void)attempts;
     (void)since_ms;
     /* For one key the lookup is more recent than left_ms. */
-    if (waiting_report_is_due(waiting, terminal) &&
-        waiting_compose_report(waiting, left_ms, text, sizeof text, &failed))
+    if (waiting_claim_report(waiting, terminal) &&
+        waiting_look_up_report(waiting, left_ms, text, sizeof text, &failed))
         waiting_show_report(waiting, text, terminal, failed);
 }
 
@@ -200,7 +200,7 @@ static bool waiting_retry_open(void *context, const syncguard_error *err)
     if (cli_exit_code(err->code) != CLI_UNAVAILABLE || waiting->options->nonblock || pause == 0)
         return false;
     waiting_describe_failure(waiting, err, text, sizeof text);
-    if (waiting_report_is_due(waiting, terminal))
+    if (waiting_claim_report(waiting, terminal))
         waiting_show_report(waiting, text, terminal, true);
     if (cli_signals_ended() == 0 && poll(&woken, 1, (int)pause) > 0)
         cli_wake_drain();

@@ -37,8 +37,8 @@ static struct syncguard_core *core_alloc(const syncguard_options *options)
     return core;
 }
 
-/* The common part of init and init_over. queue is NULL for a backend with a wait queue of its own;
- * store is the op table that shows what the store supports. */
+/* The common part of syncguard_backend_init and sg_backend_init_over. queue is NULL for a backend
+ * with a wait queue of its own; store is the op table that shows what the store supports. */
 static syncguard_status core_create(syncguard_backend *backend, const syncguard_options *options,
                                     sg_wait_queue *queue, const syncguard_backend_ops *store,
                                     syncguard_error *err)

@@ -162,9 +162,9 @@ static size_t background_take_due_tasks(sg_background *work, sg_task *batch[SYNC
 
 /* ---- steps ---- */
 
-/* After an attempt whose reply was lost, ABSENT may mean that this attempt released the key, or
- * shortened its lease. */
-static bool task_may_have_released(sg_task *task, syncguard_status status)
+/* True if an earlier attempt, whose reply was lost, may have released the key or shortened its
+ * lease: then the store answers ABSENT now. */
+static bool task_note_status(sg_task *task, syncguard_status status)
 {
     bool freed = status == SYNCGUARD_ABSENT && task->unsure;
     task->unsure = status < SYNCGUARD_OK;
@@ -175,7 +175,7 @@ static bool task_may_have_released(sg_task *task, syncguard_status status)
 static bool task_handle_result(sg_background *work, sg_task *task, syncguard_status status)
 {
     struct syncguard_core *core = work->backend->core;
-    if (task_may_have_released(task, status) || status == SYNCGUARD_OK)
+    if (task_note_status(task, status) || status == SYNCGUARD_OK)
         sg_wait_queue_released(core->wait_queue, task->key, task->key_length);
     if (status == SYNCGUARD_OK && task->kind == TASK_UNDO)
         sg_counters_undone(core->counters, SG_UNDO_CONFIRMED);
@@ -193,7 +193,7 @@ static bool task_run_release_step(sg_background *work, sg_task *task,
     syncguard_status status;
     if (keep.ttl_ms > 0) {
         status = sg_min_hold_keep(backend, &keep, task->key, task->key_length, NULL);
-        if (task_may_have_released(task, status))
+        if (task_note_status(task, status))
             sg_wait_queue_released(backend->core->wait_queue, task->key, task->key_length);
     } else {
         status = backend->ops->release(backend, &release, NULL);

@@ -50,9 +50,10 @@ typedef struct sg_heartbeat {
     size_t expected; /* acquires in flight whose locks must be renewed */
     bool stopping;
     sg_server_clock clock;
-    int64_t all_due_ns;   /* when to renew all locks; SYNCGUARD_NO_DEADLINE: not asked for */
-    int64_t all_begun_ns; /* when this last began: locks confirmed before it are renewed again */
-    int64_t check_ns;     /* when to check idle connections again */
+    int64_t all_due_ns;         /* when to renew all locks; SYNCGUARD_NO_DEADLINE: not asked for */
+    int64_t all_begun_ns;       /* when this last began: locks whose last confirmed request was
+                                   sent before it are renewed again */
+    int64_t check_ns;           /* when to check idle connections again */
     struct sg_heartbeat *outer; /* heartbeat of the decorator */
     struct sg_heartbeat *inner; /* heartbeat of the decorated backend; no mutex needed */
 } sg_heartbeat;
@@ -68,7 +69,8 @@ void sg_heartbeat_forget(sg_heartbeat *heartbeat);
 
 /* Must be called before the acquire of a lock that will be renewed: starts the threads and reserves
  * the memory for this, so that nothing can fail after the grant. tells: the application is told of
- * the loss of this lock. One call of add or expect_no_more must follow. RateLimited for lack of
+ * the loss of this lock. After OK, one call of
+ * sg_heartbeat_add or sg_heartbeat_expect_no_more must follow. RateLimited for lack of
  * descriptors or threads. */
 syncguard_status sg_heartbeat_expect(sg_heartbeat *heartbeat, bool tells, syncguard_error *err);
 void sg_heartbeat_expect_no_more(sg_heartbeat *heartbeat);

@@ -13,7 +13,7 @@
 
 /* Each byte of a value may become two. */
 #define LABEL_SIZE (SYNCGUARD_MAX_LABEL_NAME + 2 * SYNCGUARD_MAX_LABEL_VALUE + 4)
-/* The labels of backend and handle. */
+/* The name of the handle, and 96 bytes for the name of the backend and the words around both. */
 #define FIRST_SIZE (SYNCGUARD_MAX_HANDLE_NAME + 96)
 
 /* Numbers the handles of this process that have no name. */

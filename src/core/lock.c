@@ -313,7 +313,7 @@ static bool environment_is(const char *name, const char *value)
 }
 
 /* The default handler: prints one line, without key or lock id. */
-static void release_error_print(const syncguard_error *error)
+static void lock_print_release_error(const syncguard_error *error)
 {
     if (environment_is("SYNCGUARD_ENV", "production") && !environment_is("SYNCGUARD_DEBUG", "true"))
         return;
@@ -333,7 +333,7 @@ static void release_error_report(const syncguard_lock *lock, const syncguard_err
         options->on_release_error(options->on_release_error_context, error, lock->key,
                                   lock->lock_id, source);
     else
-        release_error_print(error);
+        lock_print_release_error(error);
 }
 
 int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)

@@ -111,7 +111,7 @@ static sg_key_waiters *key_waiters_find(sg_wait_queue *queue, const char *key, s
 }
 
 /* The end of ms milliseconds from now; -1: unknown. */
-static int64_t wait_end_ns(int64_t ms)
+static int64_t wait_queue_end_ns(int64_t ms)
 {
     return ms < 0 ? SYNCGUARD_NO_DEADLINE : syncguard_clock_after(syncguard_clock_ns(), ms);
 }
@@ -120,7 +120,7 @@ static int64_t wait_end_ns(int64_t ms)
 static void key_waiters_set_armed_ms(sg_key_waiters *waiters, int64_t armed_ms)
 {
     waiters->armed_ms = armed_ms;
-    waiters->poll_at_ns = wait_end_ns(armed_ms > 0 ? armed_ms : POLL_MS);
+    waiters->poll_at_ns = wait_queue_end_ns(armed_ms > 0 ? armed_ms : POLL_MS);
 }
 
 static sg_key_waiters *key_waiters_add(sg_wait_queue *queue, const char *key, size_t length)
@@ -267,7 +267,7 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
         if (waiting->count++ == 0)
             atomic_fetch_add(&queue->waiters, 1);
         if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)
-            waiters->expires_ns = wait_end_ns(remaining_ms);
+            waiters->expires_ns = wait_queue_end_ns(remaining_ms);
     }
     pthread_mutex_unlock(&queue->mutex);
     return waiters != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
@@ -328,7 +328,7 @@ uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size
 }
 
 /* A rest of armed_ms (0: none), or longer if there are many. */
-static int64_t wait_shared_rest_ms(size_t count, int64_t armed_ms)
+static int64_t wait_queue_shared_rest_ms(size_t count, int64_t armed_ms)
 {
     int64_t share_ms = (int64_t)count * REST_EACH_MS;
     if (share_ms > LONGEST_REST_MS)
@@ -347,11 +347,11 @@ void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t 
     } else {
         waiters->locked = true;
         waiters->armed = true;
-        waiters->expires_ns = wait_end_ns(op->remaining_ms);
+        waiters->expires_ns = wait_queue_end_ns(op->remaining_ms);
         /* No store reports that a lock expired: if its expiry is unknown, no waiter may rest. */
         int64_t armed_ms = op->remaining_ms < 0 ? 0 : op->armed_ms;
-        key_waiters_set_armed_ms(waiters,
-                                 wait_shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
+        key_waiters_set_armed_ms(
+            waiters, wait_queue_shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
         waiter_end_try(waiter);
         if (key_waiters_first_present(waiters) != waiter)
             key_waiters_wake_first(waiters); /* its timer is out of date */
@@ -405,7 +405,7 @@ int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
     bool first_polls = armed_ms > 0 && (queue->notified || waiting->count == 1);
     for (size_t i = 0; first_polls && i < waiting->count; i++)
         waiting->waiters[i].key_waiters->resting = true;
-    int64_t rest_ms = wait_shared_rest_ms(atomic_load(&queue->waiters), armed_ms);
+    int64_t rest_ms = wait_queue_shared_rest_ms(atomic_load(&queue->waiters), armed_ms);
     pthread_mutex_unlock(&queue->mutex);
     return rest_ms;
 }
@@ -582,7 +582,7 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
     sg_key_waiters *waiters = key_waiters_find(queue, key, length);
     if (waiters != NULL) {
         waiters->events++; /* a try that is in flight may return the former expiry */
-        waiters->expires_ns = wait_end_ns(remaining_ms);
+        waiters->expires_ns = wait_queue_end_ns(remaining_ms);
         key_waiters_wake_first(waiters);
     }
     pthread_mutex_unlock(&queue->mutex);

@@ -286,7 +286,7 @@ static void abort_objects_take_nothing_for_granted(void **state)
 static syncguard_abort *signalled;
 static atomic_llong signalled_at_us;
 
-static int64_t now_us(void)
+static int64_t abort_clock_us(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -297,7 +297,7 @@ static void abort_on_alarm(int number)
 {
     int before = errno;
     (void)number;
-    atomic_store(&signalled_at_us, now_us());
+    atomic_store(&signalled_at_us, abort_clock_us());
     errno = 12345;
     syncguard_abort_trigger(signalled);
     if (errno != 12345)
@@ -321,9 +321,9 @@ static void *abort_measure_nap_lateness(void *unused)
 {
     (void)unused;
     while (atomic_load(&napping)) {
-        int64_t begun = now_us();
+        int64_t begun = abort_clock_us();
         sleep_ms(1);
-        int64_t late = now_us() - begun - 1000;
+        int64_t late = abort_clock_us() - begun - 1000;
         if (late > latest_nap_us)
             latest_nap_us = late;
     }
@@ -361,7 +361,7 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
         syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ABORTED,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
-        delays[i] = now_us() - atomic_load(&signalled_at_us);
+        delays[i] = abort_clock_us() - atomic_load(&signalled_at_us);
         syncguard_abort_free(signalled);
     }
     sigaction(SIGALRM, &before, NULL);

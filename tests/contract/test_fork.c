@@ -307,7 +307,7 @@ static bool open_own(own_file *file, int number)
            fstat(file->fd, &file->opened) == 0;
 }
 
-/* Whether no other thread closed, wrote or read it. */
+/* Whether nothing but its owner closed, wrote or read it. */
 static bool own_file_is_untouched(const own_file *file)
 {
     struct stat now;

@@ -1,9 +1,9 @@
 /*
  * Time: one timeline for all operations. Locks of TTL ms are taken, and read a little past their
  * expiry (within the tolerance: everything still works) and long past it (nothing does). The
- * timeline runs once; the tests check what it recorded. If the machine was too slow to read at the
- * right moment, the read is repeated. If the library was compiled with another tolerance,
- * CONTRACT_TOLERANCE_MS says so.
+ * timeline runs once, and the tests check what it recorded. If the machine was too slow to read at
+ * the right moment, the whole timeline is repeated, at most three times. If the library was
+ * compiled with another tolerance, CONTRACT_TOLERANCE_MS says so.
  */
 #include "contract.h"
 

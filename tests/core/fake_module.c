@@ -1,13 +1,13 @@
 /*
  * Fake modules, for test_loading.sh. FAKE_NAME is the module's name, FAKE_SCHEME one more scheme of
  * it. With FAKE_ABI it was built for another library; without FAKE_NAME it is not a module at all.
- * Each prints a line when it is loaded.
+ * Each prints a line when it is fake_module_loaded.
  */
 #include <stdio.h>
 
 #include "syncguard/sys/backend.h"
 
-__attribute__((constructor)) static void loaded(void)
+__attribute__((constructor)) static void fake_module_loaded(void)
 {
     puts("[fake module]");
 }

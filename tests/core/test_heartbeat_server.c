@@ -133,8 +133,8 @@ static void also_under_telemetry_and_in_a_child(void **state)
     assert_int_equal(syncguard_telemetry_wrap(&p->base, NULL, &middle, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_telemetry_wrap(middle, NULL, &outer, NULL), SYNCGUARD_OK);
     assert_true(renews_under_telemetry(p, outer));
-#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
-                               threads */
+/* The thread sanitizer does not follow a fork of a program with threads. */
+#ifndef __SANITIZE_THREAD__
     int status = -1;
     pid_t child = fork();
     if (child == 0)

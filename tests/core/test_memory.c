@@ -66,7 +66,8 @@ static syncguard_status memory_op_release(syncguard_backend *b, const char *id,
     return b->ops->release(b, op, NULL);
 }
 
-/* I-TIM-01, I-TIM-02: live during the tolerance, dead from then on, by the monotonic clock */
+/* I-TIM-01, I-TIM-02: live during the tolerance, dead from then on, by the boot clock, which cannot
+ * be set */
 static void test_memory_expiry(void **state)
 {
     syncguard_backend *b = memory_open_store();

@@ -479,8 +479,8 @@ static void labels_are_escaped(void **state)
 
 /* ---- fork ---- */
 
-#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
-                               threads */
+/* The thread sanitizer does not follow a fork of a program with threads. */
+#ifndef __SANITIZE_THREAD__
 static void a_child_holds_nothing(void **state)
 {
     syncguard_backend *backend = metrics_open_counted();

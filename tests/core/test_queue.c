@@ -715,13 +715,13 @@ static void a_lost_lock_is_one_completion(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_queue *queue = queue_open_on(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.ttl_ms = 300;
+    options.ttl_ms = 2000; /* a loaded machine must renew before the lease ends */
     options.auto_extend = true;
     atomic_store(&p->on_extend, absent_extend);
     int job = 0;
     syncguard_request request = queue_start_acquire(queue, "k", &options, &job);
     assert_true(queue_is_readable(queue, 30000));
-    sleep_ms(400); /* lost before the grant was taken */
+    sleep_ms(1000); /* lost before the grant was taken */
     syncguard_lock *lock =
         queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     syncguard_completion done =

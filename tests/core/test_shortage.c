@@ -234,8 +234,8 @@ static void telemetry_without_a_thread(void **state)
     syncguard_close(&p->base);
 }
 
-#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
-                               threads */
+/* The thread sanitizer does not follow a fork of a program with threads. */
+#ifndef __SANITIZE_THREAD__
 static void shortage_count_event(void *context, const syncguard_event *event)
 {
     (void)event;

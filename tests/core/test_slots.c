@@ -692,8 +692,6 @@ static void store_that_is_down_is_waited_out(void **state)
     syncguard_close(&p->base);
 }
 
-/* A store that reports nothing: one slot for each pause, each slot in turn, and an expiry at its
- * time. */
 /* All slots are chosen when the notifications are lost. Not all of them are tried before a retry
  * counts if each try takes as long as its limit. */
 static void store_that_hangs_uses_up_the_retries(void **state)
@@ -725,6 +723,7 @@ static void store_that_hangs_uses_up_the_retries(void **state)
     syncguard_close(&p->base);
 }
 
+/* One slot for each pause, each slot in turn, and an expiry at its time. */
 static void silent_store_is_polled_one_slot_at_a_time(void **state)
 {
     syncguard_lock_options options = slots_patient_options();

@@ -464,8 +464,8 @@ int main(void)
         cmocka_unit_test(a_thread_only_for_a_callback),
         cmocka_unit_test(closing_delivers_what_is_queued),
         cmocka_unit_test(closing_from_the_callback),
-#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork of a program with       \
-                               threads */
+/* The thread sanitizer does not follow a fork of a program with threads. */
+#ifndef __SANITIZE_THREAD__
         cmocka_unit_test(a_child_counts_for_itself),
 #endif
     };

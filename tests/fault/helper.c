@@ -174,7 +174,7 @@ static void wait_for_on_lost(hold *h)
         helper_loss_collect(h);
         history_sleep_us(500);
     }
-    /* If the wait ended too early, a second call follows soon. */
+    /* A second call would be a violation, and come soon. */
     history_sleep_us(2000);
     helper_loss_collect(h);
 }

@@ -97,7 +97,7 @@ static void pg_rights_finding_note(void *context, const syncguard_finding *findi
 
 static int refused;
 
-static void pg_rights_refusal_count(syncguard_status status)
+static void pg_rights_note_status(syncguard_status status)
 {
     if (status < 0) {
         assert_int_equal(status, SYNCGUARD_E_AUTH_FAILED);
@@ -116,24 +116,24 @@ static void pg_rights_use_all(const char *url)
                   " (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key)"
                   " VALUES ('k', 'AAAAAAAAAAAAAAAAAAAAAA', 5, 1, '000000000000001', 'k')");
     syncguard_grant grant;
-    pg_rights_refusal_count(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
+    pg_rights_note_status(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
     bool flag;
-    pg_rights_refusal_count(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    pg_rights_note_status(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
-    pg_rights_refusal_count(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    pg_rights_refusal_count(syncguard_list(backend, NULL, pg_rights_info_ignore, NULL, &err));
+    pg_rights_note_status(syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    pg_rights_note_status(syncguard_list(backend, NULL, pg_rights_info_ignore, NULL, &err));
     lacking[0] = '\0';
     assert_status(SYNCGUARD_OK,
                   syncguard_examine(backend, NULL, pg_rights_finding_note, NULL, &err));
     syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     syncguard_lock *lock = NULL;
     if (refused == 0) {
-        pg_rights_refusal_count(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
-        pg_rights_refusal_count(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
+        pg_rights_note_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        pg_rights_note_status(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
         waiting.auto_extend = true;
         waiting.ttl_ms = 3000;
-        pg_rights_refusal_count(syncguard_lock_acquire(backend, "k", &waiting, &lock, &err));
-        pg_rights_refusal_count(syncguard_lock_release(lock, NULL, &err));
+        pg_rights_note_status(syncguard_lock_acquire(backend, "k", &waiting, &lock, &err));
+        pg_rights_note_status(syncguard_lock_release(lock, NULL, &err));
         syncguard_lock_dispose(lock);
     }
     syncguard_close(backend);

@@ -74,7 +74,7 @@ static void key_name(char key[64], int number)
     snprintf(key, 64, KEY_PREFIX "%07d", number);
 }
 
-static syncguard_backend *open_store(const char *url)
+static syncguard_backend *scale_open_store(const char *url)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
@@ -89,7 +89,7 @@ static syncguard_backend *open_store(const char *url)
 static void scale_hold_keys(const char *url, int keys, int commands, int answers)
 {
     char byte = 0;
-    syncguard_backend *backend = open_store(url);
+    syncguard_backend *backend = scale_open_store(url);
     syncguard_grant *grants = calloc((size_t)keys, sizeof *grants);
     syncguard_error err;
     char key[64];
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
     int settle = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 10;
     int idle = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 0;
     holder other = start_holder(argv[1], keys);
-    syncguard_backend *backend = open_store(argv[1]);
+    syncguard_backend *backend = scale_open_store(argv[1]);
     syncguard_backend *counted = backend;
     bool counts = getenv("QUEUE_SCALE_TRIES") != NULL; /* telemetry has a thread of its own */
     syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;

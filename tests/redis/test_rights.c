@@ -146,7 +146,7 @@ static void move_hash_slot(bool begin)
 
 static int failures;
 
-static void redis_rights_failure_count(syncguard_status status)
+static void redis_rights_note_status(syncguard_status status)
 {
     if (status < 0) {
         failures++;
@@ -163,27 +163,26 @@ static void redis_rights_use_all(void)
     at_all("SCRIPT FLUSH");
     syncguard_backend *backend = open_as_user();
     syncguard_grant grant;
-    redis_rights_failure_count(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
+    redis_rights_note_status(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
     bool flag;
-    redis_rights_failure_count(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    redis_rights_note_status(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
-    redis_rights_failure_count(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    redis_rights_failure_count(syncguard_list(backend, NULL, redis_rights_info_ignore, NULL, &err));
+    redis_rights_note_status(syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    redis_rights_note_status(syncguard_list(backend, NULL, redis_rights_info_ignore, NULL, &err));
     if (failures == 0) {
-        redis_rights_failure_count(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
-        redis_rights_failure_count(
-            syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
-        redis_rights_failure_count(syncguard_release(backend, grant.lock_id, NULL, &err));
+        redis_rights_note_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        redis_rights_note_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
+        redis_rights_note_status(syncguard_release(backend, grant.lock_id, NULL, &err));
     }
     lacking[0] = '\0';
-    redis_rights_failure_count(
+    redis_rights_note_status(
         syncguard_examine(backend, NULL, redis_rights_finding_note, NULL, &err));
     pthread_t waiter;
     if (failures == 0) {
-        redis_rights_failure_count(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
+        redis_rights_note_status(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
         assert_int_equal(pthread_create(&waiter, NULL, redis_rights_waiter_run, backend), 0);
         pause_ms(150);
-        redis_rights_failure_count(syncguard_release(backend, grant.lock_id, NULL, &err));
+        redis_rights_note_status(syncguard_release(backend, grant.lock_id, NULL, &err));
         pthread_join(waiter, NULL);
     }
     syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -193,7 +192,7 @@ static void redis_rights_use_all(void)
     for (int i = 0; i < 8 && failures == 0; i++) {
         char key[16];
         snprintf(key, sizeof key, "renewed%d", i);
-        redis_rights_failure_count(syncguard_lock_acquire(backend, key, &renewed, &locks[i], &err));
+        redis_rights_note_status(syncguard_lock_acquire(backend, key, &renewed, &locks[i], &err));
     }
     if (failures == 0) {
         at_all("SCRIPT FLUSH");
@@ -203,7 +202,7 @@ static void redis_rights_use_all(void)
         syncguard_lock_dispose(locks[i]);
     if (cluster && failures == 0) {
         move_hash_slot(true);
-        redis_rights_failure_count(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
+        redis_rights_note_status(syncguard_acquire(backend, "moved", 5000, NULL, &grant, &err));
         move_hash_slot(false);
     }
     syncguard_close(backend);

@@ -171,7 +171,6 @@ static syncguard_status firestore_diagnose_permissions(const diagnosis *d)
 
 /* Other operations skip unreadable documents, and documents in sub-collections, where the
  * TypeScript library keeps locks of keys with slashes. */
-
 typedef struct survey {
     char collection[SG_FIRESTORE_PATH_BYTES]; /* full name */
     bool counters;

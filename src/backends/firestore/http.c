@@ -183,10 +183,10 @@ static syncguard_status http_map_curl_code(const sg_firestore_handle *handle, CU
 static void http_reply_fill(sg_firestore_handle *handle, sg_firestore_reply *reply)
 {
     reply->end_ns = syncguard_clock_ns();
-    curl_off_t before_us = 0;
     /* Both are 0 on a reused connection. */
-    (void)curl_easy_getinfo(handle->easy, CURLINFO_CONNECT_TIME_T, &before_us);
+    curl_off_t before_us = 0;
     curl_off_t tls_us = 0;
+    (void)curl_easy_getinfo(handle->easy, CURLINFO_CONNECT_TIME_T, &before_us);
     (void)curl_easy_getinfo(handle->easy, CURLINFO_APPCONNECT_TIME_T, &tls_us);
     if (tls_us > before_us)
         before_us = tls_us;

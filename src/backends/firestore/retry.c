@@ -9,7 +9,8 @@ bool sg_firestore_retry(const sg_firestore_context *ctx, const sg_firestore_answ
                         int *attempt, syncguard_status *status)
 {
     if (answer->retryable)
-        syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_DEBUG, "attempt %d: %s", *attempt,
+        syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_DEBUG,
+                              "attempt %d of a request failed: %s", *attempt,
                               answer->conflict ? "conflict" : "connection broke");
     if (!answer->retryable || *attempt >= MAX_ATTEMPTS)
         return false;

@@ -391,7 +391,7 @@ static syncguard_status memory_cleanup(syncguard_backend *backend, const syncgua
     return SYNCGUARD_OK;
 }
 
-static void memory_tables_free(memory *m)
+static void memory_entries_free(memory *m)
 {
     entry *e;
     while ((e = m->all) != NULL) {
@@ -423,14 +423,14 @@ static syncguard_status memory_after_fork(syncguard_backend *backend, syncguard_
     memory *m = memory_of(backend);
     if (pthread_mutex_init(&m->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
-    memory_tables_free(m);
+    memory_entries_free(m);
     return memory_tables_init(m, err);
 }
 
 static void memory_destroy(syncguard_backend *backend)
 {
     memory *m = memory_of(backend);
-    memory_tables_free(m);
+    memory_entries_free(m);
     pthread_mutex_destroy(&m->mutex);
     syncguard_backend_fini(backend);
     syncguard_free(m);
@@ -480,7 +480,7 @@ static syncguard_status memory_create(const syncguard_options *options, syncguar
     *out = &m->base;
     return SYNCGUARD_OK;
 done:
-    memory_tables_free(m);
+    memory_entries_free(m);
     syncguard_free(m);
     return status;
 }

@@ -160,7 +160,7 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     drain *d = syncguard_calloc(1, sizeof *d);
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
-    /* The session may still carry out a release that the core does not know of: its notification
+    /* The session may still apply a release that the core does not know of: its notification
      * must be reported like that of another process. */
     connection->server_pid = 0;
     int unresolved = -1;

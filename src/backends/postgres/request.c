@@ -146,8 +146,8 @@ static bool pg_sqlstate_is_lost_statement(const char *code)
 }
 
 /* Whether a request that the server refused should be sent again. */
-static bool pg_request_should_resend(sg_pg *pg, sg_pg_request *request, const char *code,
-                                     resends *sent)
+static bool pg_request_prepare_resend(sg_pg *pg, sg_pg_request *request, const char *code,
+                                      resends *sent)
 {
     if (pg_sqlstate_is(code, SG_PG_SERIALIZATION_FAILURE) || pg_sqlstate_is(code, SG_PG_DEADLOCK) ||
         pg_sqlstate_is(code, SG_PG_OVERTAKEN))
@@ -193,7 +193,7 @@ static bool pg_reply_interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request 
         if (pg_sqlstate_is(code, SG_PG_CANCELLED) &&
             syncguard_abort_triggered(trip->limits->abort_object))
             trip->status = syncguard_fail(trip->err, SYNCGUARD_E_ABORTED, code, "aborted");
-        return pg_request_should_resend(pg, request, code, sent);
+        return pg_request_prepare_resend(pg, request, code, sent);
     case SG_PG_UNCONFIRMED:
         /* Committed here, but a failover may take it back, so the caller must not rely on it. When
          * it is sent again, it writes and waits once more. */

@@ -34,7 +34,8 @@ static void cluster_add_arg(sg_redis_request *request, const char *word)
 }
 
 /* The status of a write that the replicas may have to confirm. */
-static syncguard_status cluster_write_status(const sg_redis_request *request, syncguard_error *err)
+static syncguard_status cluster_check_confirmed(const sg_redis_request *request,
+                                                syncguard_error *err)
 {
     return request->confirm && !request->confirmed ? sg_redis_fail_replicas(err) : SYNCGUARD_OK;
 }
@@ -133,7 +134,7 @@ static syncguard_status cluster_index_extend(sg_redis_request *request, const sg
         return status;
     if (request->reply->type != REDIS_REPLY_INTEGER || request->reply->integer != 1)
         return SYNCGUARD_ABSENT;
-    return cluster_write_status(request, err);
+    return cluster_check_confirmed(request, err);
 }
 
 syncguard_status sg_redis_cluster_extend(sg_redis_request *request, const sg_redis_name *index,
@@ -224,7 +225,7 @@ static syncguard_status cluster_index_create(sg_redis_request *request,
     if (status != SYNCGUARD_OK)
         return status;
     if (request->reply->type == REDIS_REPLY_STATUS)
-        return cluster_write_status(request, err);
+        return cluster_check_confirmed(request, err);
     sg_redis_request_use_command(request, "GET", &names->index);
     status = sg_redis_request_run(request, err);
     if (status != SYNCGUARD_OK)
@@ -262,7 +263,7 @@ static syncguard_status cluster_fence_next(sg_redis_request *request, const sg_r
     if (request->reply->integer > SYNCGUARD_FENCE_MAX)
         return sg_redis_fail_answer(SG_REDIS_COUNTER_ENDS, err);
     snprintf(fence, SYNCGUARD_FENCE_SIZE, "%015lld", request->reply->integer);
-    return cluster_write_status(request, err);
+    return cluster_check_confirmed(request, err);
 }
 
 /* For how long the name is taken: the time that this attempt has left, but not longer than the

@@ -104,7 +104,7 @@ static void link_finish_connect(sg_redis_link *link, sg_redis_connection *conn,
 }
 
 /* Whether a failed attempt is followed by another one. */
-static bool link_should_retry_connect(const sg_redis_link *link, syncguard_status status,
+static bool link_count_failed_connect(const sg_redis_link *link, syncguard_status status,
                                       const syncguard_error *error, int *broken)
 {
     if (link->queue == NULL || syncguard_abort_triggered(link->stop))
@@ -123,7 +123,7 @@ static void *link_connector_run(void *argument)
     pthread_mutex_lock(&link->callers.mutex);
     do
         status = link_attempt_connect(link, &conn, &error);
-    while (link_should_retry_connect(link, status, &error, &broken));
+    while (link_count_failed_connect(link, status, &error, &broken));
     link->connecting = false;
     link_finish_connect(link, conn, status, &error);
     pthread_mutex_unlock(&link->callers.mutex);

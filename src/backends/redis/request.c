@@ -163,8 +163,8 @@ typedef struct progress {
 
 /* Whether none of the commands that arm a try was refused. A missing permission turns notifications
  * off. */
-static bool redis_tracking_is_permitted(sg_redis_tracker *tracker, redisReply *const *replies,
-                                        size_t count)
+static bool redis_tracking_check_replies(sg_redis_tracker *tracker, redisReply *const *replies,
+                                         size_t count)
 {
     bool all = true;
     for (size_t i = 0; i < count; i++) {
@@ -223,7 +223,7 @@ static syncguard_status redis_request_round_trip(sg_redis_request *request, prog
         request->first_sent_ns = p->trip.sent_ns;
     if (status == SYNCGUARD_OK) {
         request->armed = p->trip.armed &&
-                         redis_tracking_is_permitted(&request->backend->tracker, replies, before);
+                         redis_tracking_check_replies(&request->backend->tracker, replies, before);
         sg_redis_replies_free(&request->reply, 1);
         request->reply = replies[before];
         replies[before] = NULL;
@@ -407,8 +407,8 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
 
 /* MOVED or READONLY in any of the replies: corrects the topology. All commands must be sent
  * again. */
-static bool redis_commands_are_redirected(sg_redis_backend *backend,
-                                          const sg_redis_round_trip *trip, int *refusals)
+static bool redis_commands_follow_redirect(sg_redis_backend *backend,
+                                           const sg_redis_round_trip *trip, int *refusals)
 {
     char host[256];
     int port = 0;
@@ -451,7 +451,7 @@ syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_comm
         }
         if (status != SYNCGUARD_OK)
             return status;
-        if (!redis_commands_are_redirected(backend, &trip, &refusals)) {
+        if (!redis_commands_follow_redirect(backend, &trip, &refusals)) {
             redis_request_refresh_topology(backend, limits);
             return SYNCGUARD_OK;
         }

@@ -70,7 +70,8 @@ void sg_redis_tracker_answer(sg_redis_tracker *tracker, uint64_t epoch, const re
         tracker->refusals = 0;
     } else if ((epoch == 0 || epoch == tracker->epoch) && !tracker->reconnect) {
         /* Perhaps only the redirection is out of date, and other connections get the same error at
-         * the same time. But after several errors in a row, tracking is turned off. */
+         * the same time. But after several errors in a row, or NOPERM, tracking is turned
+         * off. */
         memcpy(tracker->refusal, word, sizeof word);
         tracker->refusals++;
         if (strcmp(tracker->refusal, "NOPERM") == 0 || tracker->refusals >= MAX_REFUSALS)

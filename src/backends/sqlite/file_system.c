@@ -179,7 +179,7 @@ static int mountinfo_read_word(FILE *mounts, const char *ends, char word[WORD_SI
     return c;
 }
 
-static bool path_is_below(const char *path, const char *folder)
+static bool mount_path_is_below(const char *path, const char *folder)
 {
     size_t length = strlen(folder);
     return folder[0] == '/' && strncmp(path, folder, length) == 0 &&
@@ -206,13 +206,14 @@ static void layer_unescape(char *text)
     *to = '\0';
 }
 
-/* Like path_is_below, but also finds a layer that is named through links, or mounted elsewhere. */
-static bool path_is_in_layer(const char *path, char *layer)
+/* Like mount_path_is_below, but also finds a layer that is named through links, or mounted
+ * elsewhere. */
+static bool mount_path_is_in_layer(const char *path, char *layer)
 {
     char above[WORD_SIZE];
     struct stat top;
     layer_unescape(layer);
-    if (path_is_below(path, layer))
+    if (mount_path_is_below(path, layer))
         return true;
     if (layer[0] != '/' || strlen(path) >= sizeof above || stat(layer, &top) != 0)
         return false;
@@ -239,9 +240,9 @@ static int mount_search_layers(FILE *mounts, mount_search *search)
         bool upper = strcmp(word, "upperdir") == 0;
         while (end == '=' || end == ':') {
             end = mountinfo_read_word(mounts, several ? ":,\n" : ",\n", word);
-            if (lower && search->lower_too && path_is_in_layer(search->path, word))
+            if (lower && search->lower_too && mount_path_is_in_layer(search->path, word))
                 search->is_lower = true;
-            if (upper && path_is_in_layer(search->path, word))
+            if (upper && mount_path_is_in_layer(search->path, word))
                 search->is_upper = true;
         }
     }
@@ -284,7 +285,7 @@ static syncguard_status mount_search_run(mount_search *search, syncguard_error *
 }
 
 /* Whether path is a mount point. *known is false if the kernel does not say. */
-static bool path_is_mount_root(const char *path, bool *known)
+static bool mount_path_is_mount_root(const char *path, bool *known)
 {
     *known = false;
 #ifdef STATX_ATTR_MOUNT_ROOT
@@ -303,7 +304,7 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
 {
     mount_search search = {.path = path};
     bool known = false;
-    bool mounted = path_is_mount_root(path, &known);
+    bool mounted = mount_path_is_mount_root(path, &known);
     if (!known) {
         syncguard_status status = mount_search_run(&search, err);
         if (status != SYNCGUARD_OK)

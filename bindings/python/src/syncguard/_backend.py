@@ -43,7 +43,7 @@ def limits(timeout: Optional[Seconds]) -> Any:
 
 
 class _Loss:
-    """The function for the loss of a lock. The Lock object is created only after the acquire has returned."""
+    """The function that is called when a lock is lost. The Lock object is created only after the acquire has returned."""
 
     def __init__(self, function: OnLost) -> None:
         self.function = function
@@ -70,7 +70,7 @@ _lost = LostFn(_call_on_lost)
 
 
 def _ends_with(function: Callable[[int], None], number: int) -> Callable[[int], None]:
-    """Frees a lock by a function of the library, and then the function for its loss."""
+    """Frees a lock by a function of the library, and then the function that is called when it is lost."""
 
     def free(pointer: int) -> None:
         function(pointer)
