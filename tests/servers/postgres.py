@@ -9,7 +9,7 @@ import time
 from urllib.parse import quote
 
 from .certificates import certificates
-from .process import Server, clock_ahead, free_port, server_user, spawn
+from .process import Server, clock_ahead, free_port, server_user, spawn, wait_until_stopped
 
 # Only READ COMMITTED may write locks and counters.
 CHECK_LEVEL = """CREATE FUNCTION check_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -151,7 +151,10 @@ class Postgres(Server):
             os.unlink(pid_file)
 
     def pause(self):
-        self._signal_all(signal.SIGSTOP, [self.process.pid] + self._children())
+        pids = [self.process.pid] + self._children()
+        self._signal_all(signal.SIGSTOP, pids)
+        for pid in pids:
+            wait_until_stopped(pid)
 
     def resume(self):
         self._signal_all(signal.SIGCONT, [self.process.pid] + self._children())

@@ -89,6 +89,22 @@ def spawn(arguments, log, signal_at_death=signal.SIGKILL, **more):
                                 cwd="/", preexec_fn=end_with_parent(signal_at_death), **more)
 
 
+def wait_until_stopped(pid):
+    """On a busy machine a thread that was running may go on for a moment after SIGSTOP was sent."""
+    tasks = "/proc/%d/task" % pid
+    for _ in range(2000):
+        states = []
+        for task in os.listdir(tasks) if os.path.isdir(tasks) else ():
+            try:
+                with open(os.path.join(tasks, task, "stat"), encoding="utf-8", errors="replace") as stat:
+                    states.append(stat.read().rpartition(")")[2].split()[0])
+            except OSError:
+                pass  # it ended meanwhile
+        if all(state in "TtZX" for state in states):
+            return
+        time.sleep(0.001)
+
+
 class Server:
     """A server process that can be killed, stopped and started again.
 
@@ -147,6 +163,7 @@ class Server:
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(self.process.pid)
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)
