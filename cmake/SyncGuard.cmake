@@ -33,6 +33,7 @@ if(SYNCGUARD_SANITIZE)
   target_compile_options(syncguard_settings INTERFACE
     -fsanitize=${SYNCGUARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(syncguard_settings INTERFACE -fsanitize=${SYNCGUARD_SANITIZE})
+  target_compile_definitions(syncguard_settings INTERFACE SYNCGUARD_CHECKED) # src/util/check.h
 endif()
 
 set(SYNCGUARD_ABI_MAJOR 0)

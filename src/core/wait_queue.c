@@ -41,6 +41,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "util/check.h"
 
 /* The first waiter tries within this time if it is unknown whether a release would be reported. */
 #define POLL_MS 1000
@@ -154,37 +155,30 @@ static sg_waiter *waiter_of(syncguard_link *link)
     return SYNCGUARD_LINKED(link, sg_waiter, link);
 }
 
-static void waiter_begin_try(sg_waiter *waiter)
+static bool waiter_is_trying(const sg_waiter *waiter)
 {
-    if (waiter->trying)
-        return;
-    waiter->trying = true;
-    waiter->key_waiters->trying++;
-    waiter->waiting->trying++;
+    return waiter->state == SG_WAITER_CHOSEN || waiter->state == SG_WAITER_TRYING;
 }
 
-static void waiter_end_try(sg_waiter *waiter)
+/* The only function that changes the state. */
+static void waiter_set_state(sg_waiter *waiter, sg_waiter_state state)
 {
-    if (waiter->trying) {
-        waiter->key_waiters->trying--;
-        waiter->waiting->trying--;
-    }
-    waiter->trying = false;
-    waiter->woken = false;
-}
-
-static void waiter_choose(sg_waiter *waiter)
-{
-    waiter->woken = true;
-    waiter_begin_try(waiter);
+    SG_CHECK(state != SG_WAITER_MISSED);
+    SG_CHECK(state != SG_WAITER_CHOSEN || waiter->state != SG_WAITER_CHOSEN);
+    int before = waiter_is_trying(waiter) ? 1 : 0;
+    waiter->state = state;
+    int more = (waiter_is_trying(waiter) ? 1 : 0) - before;
+    waiter->key_waiters->trying += more;
+    waiter->waiting->trying = (uint16_t)(waiter->waiting->trying + more);
+    SG_CHECK(waiter->key_waiters->trying >= 0);
 }
 
 /* The first waiter of the key that can try; with idle: whose acquire is not trying another key. */
 static sg_waiter *key_waiters_first_free(const sg_key_waiters *waiters, bool idle)
 {
     sg_waiter *waiter = waiter_of(waiters->waiters.first);
-    while (waiter != NULL &&
-           (waiter->trying || waiter->waiting->away || (idle && waiter->waiting->trying > 0)))
+    while (waiter != NULL && (waiter_is_trying(waiter) || waiter->waiting->away ||
+                              (idle && waiter->waiting->trying > 0)))
         waiter = waiter_of(waiter->link.next);
     return waiter;
 }
@@ -199,7 +193,7 @@ static void key_waiters_wake_one(sg_key_waiters *waiters)
         waiters->unhandled = true;
         return;
     }
-    waiter_choose(waiter);
+    waiter_set_state(waiter, SG_WAITER_CHOSEN);
     waiter->waiting->wake(waiter->waiting);
 }
 
@@ -238,12 +232,11 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
         waiters = key_waiters_add(queue, key, length);
     if (waiters != NULL) {
         sg_waiter *waiter = &waiting->waiters[waiting->count];
-        *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
-        waiter->key_waiters = waiters;
+        *waiter = (sg_waiter){.waiting = waiting, .key_waiters = waiters};
         syncguard_links_append(&waiters->waiters, &waiter->link);
         /* Compared now that the key is in its bucket: a later change finds it. */
-        if (atomic_load(&queue->changes) != waiting->changes)
-            waiter->missed = true;
+        if (missed || atomic_load(&queue->changes) != waiting->changes)
+            waiter->state = SG_WAITER_MISSED;
         if (waiting->count++ == 0)
             atomic_fetch_add(&queue->waiters, 1);
         if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)
@@ -258,8 +251,8 @@ static void waiter_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
 {
     sg_key_waiters *waiters = waiter->key_waiters;
     bool was_first = key_waiters_first_present(waiters) == waiter;
-    bool unanswered = waiter->trying && granted_until_ns == 0;
-    waiter_end_try(waiter);
+    bool unanswered = waiter_is_trying(waiter) && granted_until_ns == 0;
+    waiter_set_state(waiter, SG_WAITER_IDLE);
     syncguard_links_remove(&waiters->waiters, &waiter->link);
     if (granted_until_ns != 0) {
         waiters->armed = false;
@@ -298,9 +291,8 @@ uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size
     sg_waiter *waiter = &waiting->waiters[index];
     sg_key_waiters *waiters = waiter->key_waiters;
     waiting->next_index = (uint16_t)((index + 1) % waiting->count);
-    waiter->woken = waiter->missed = false;
     waiters->unhandled = false;
-    waiter_begin_try(waiter);
+    waiter_set_state(waiter, SG_WAITER_TRYING);
     waiters->last_try_ns = syncguard_clock_ns();
     uint64_t events = waiters->events;
     pthread_mutex_unlock(&queue->mutex);
@@ -323,7 +315,7 @@ void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t 
     sg_waiter *waiter = &waiting->waiters[index];
     sg_key_waiters *waiters = waiter->key_waiters;
     if (waiters->events != events) {
-        waiter->woken = true;
+        waiter_set_state(waiter, SG_WAITER_CHOSEN);
     } else {
         waiters->locked = true;
         waiters->armed = true;
@@ -332,7 +324,7 @@ void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t 
         int64_t armed_ms = op->remaining_ms < 0 ? 0 : op->armed_ms;
         key_waiters_set_armed_ms(
             waiters, wait_queue_shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
-        waiter_end_try(waiter);
+        waiter_set_state(waiter, SG_WAITER_IDLE);
         if (key_waiters_first_present(waiters) != waiter)
             key_waiters_wake_first(waiters); /* its timer is out of date */
     }
@@ -343,7 +335,7 @@ void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiting *waiting, size_t 
 {
     pthread_mutex_lock(&queue->mutex);
     sg_waiter *waiter = &waiting->waiters[index];
-    waiter_end_try(waiter);
+    waiter_set_state(waiter, SG_WAITER_IDLE);
     waiter->key_waiters->locked = false;
     key_waiters_set_armed_ms(waiter->key_waiters, 0);
     if (key_waiters_first_present(waiter->key_waiters) != waiter)
@@ -408,8 +400,9 @@ int64_t sg_wait_queue_remaining_ms(sg_wait_queue *queue, const sg_waiting *waiti
 static void waiter_set_away(sg_waiter *waiter, bool away)
 {
     sg_key_waiters *waiters = waiter->key_waiters;
-    if (away && waiter->trying) { /* it was chosen a moment ago: another tries in its place */
-        waiter_end_try(waiter);
+    if (away &&
+        waiter_is_trying(waiter)) { /* it was chosen a moment ago: another tries in its place */
+        waiter_set_state(waiter, SG_WAITER_IDLE);
         if (waiters->trying == 0)
             key_waiters_wake_one(waiters);
     } else if (away) {
@@ -433,11 +426,11 @@ static bool waiting_find_woken(const sg_waiting *waiting, size_t *index)
     for (size_t i = 0; i < waiting->count; i++) {
         sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
         sg_key_waiters *waiters = waiter->key_waiters;
-        if (!waiter->woken && waiters->unhandled && waiters->trying == 0) {
+        if (waiters->unhandled && waiters->trying == 0) {
             waiters->unhandled = false;
-            waiter_choose(waiter);
+            waiter_set_state(waiter, SG_WAITER_CHOSEN);
         }
-        if (waiter->woken) {
+        if (waiter->state == SG_WAITER_CHOSEN) {
             *index = waiting_index_after(waiting, i);
             return true;
         }
@@ -452,9 +445,11 @@ static bool waiting_find_missed(const sg_waiting *waiting, size_t *index)
 {
     for (size_t i = 0; i < waiting->count; i++) {
         sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
-        if (waiter->key_waiters->armed || waiter->key_waiters->trying > 0)
-            waiter->missed = false;
-        if (waiter->missed) {
+        if (waiter->state != SG_WAITER_MISSED)
+            continue;
+        if (waiter->key_waiters->armed || waiter->key_waiters->trying > 0) {
+            waiter_set_state(waiter, SG_WAITER_IDLE);
+        } else {
             *index = waiting_index_after(waiting, i);
             return true;
         }
@@ -502,7 +497,8 @@ static bool waiting_find_due(const sg_wait_queue *queue, const sg_waiting *waiti
         sg_waiter *waiter = &waiting->waiters[waiting_index_after(waiting, i)];
         if (key_waiters_first_present(waiter->key_waiters) == waiter &&
             waiter->key_waiters->trying == 0 && waiter_first_is_due(queue, waiter, now, until_ns)) {
-            waiter_begin_try(waiter); /* if it leaves before it tries, the next waiter tries */
+            waiter_set_state(
+                waiter, SG_WAITER_TRYING); /* if it leaves before it tries, the next waiter tries */
             *index = waiting_index_after(waiting, i);
             return true;
         }

@@ -17,14 +17,30 @@ typedef struct sg_key_waiters sg_key_waiters;
 
 struct sg_waiting;
 
+/*
+ * What a waiter is about to do:
+ *
+ *   joins ---> MISSED or IDLE
+ *   MISSED --> IDLE     another waiter of the key tries, or the store reports releases by now
+ *   MISSED, IDLE --> CHOSEN    by an event
+ *   MISSED, IDLE, CHOSEN --> TRYING
+ *   TRYING --> IDLE     the try was answered
+ *   TRYING --> CHOSEN   an event arrived during the try, so it is repeated
+ *   CHOSEN, TRYING --> IDLE    its owner goes away: another waiter is chosen
+ */
+typedef enum sg_waiter_state {
+    SG_WAITER_IDLE,
+    SG_WAITER_MISSED, /* a change may have happened before it joined: try once */
+    SG_WAITER_CHOSEN, /* by an event, to try; counts as trying */
+    SG_WAITER_TRYING  /* makes a try, or is about to */
+} sg_waiter_state;
+
 /* The entry of one sg_waiting in the list of one key; guarded by the queue's mutex. */
 typedef struct sg_waiter {
     struct sg_waiting *waiting;
     sg_key_waiters *key_waiters;
     syncguard_link link;
-    bool woken;  /* chosen to try after an event */
-    bool trying; /* chosen, or making a try */
-    bool missed; /* a change may have happened before it joined: try once */
+    sg_waiter_state state;
 } sg_waiter;
 
 /* A waiting acquire: for one key, or for the first of several that becomes free (slots). The caller
@@ -38,7 +54,7 @@ typedef struct sg_waiting {
     /* Guarded by the queue's mutex from the first join on: */
     uint16_t count;       /* of waiters that have joined */
     uint16_t next_index;  /* of the waiter with which a search begins */
-    uint16_t trying;      /* number of its waiters that are trying */
+    uint16_t trying;      /* number of its waiters that are CHOSEN or TRYING */
     bool away;            /* in the caller's on_wait: others are woken in its place */
     int64_t next_poll_ns; /* no try for resting waiters before this */
     sg_waiter only;
