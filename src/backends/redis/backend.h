@@ -38,6 +38,7 @@ typedef struct sg_redis_backend {
     uint64_t wait_busy; /* one bit per link for WAIT */
     sg_redis_tracker tracker;
     sg_redis_notifier *notifier; /* NULL: waiters poll */
+    bool has_mutexes;            /* those of the tracker and the topology, and wait_mutex */
     sg_redis_name tombstone;
     int64_t tolerance_ms;
 } sg_redis_backend;
