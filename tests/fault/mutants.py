@@ -162,13 +162,13 @@ MUTANTS = [
          "    char fence[SYNCGUARD_FENCE_SIZE];\n"
          "    sg_redis_request first;\n"
          "    sg_redis_request_init(&first, request->backend, request->limits, SG_REDIS_SCRIPTS);\n"
-         "    if (cluster_fence_next(&first, &names->counter, fence, err) == SYNCGUARD_OK && fence[14] % 2 == 1)\n"
+         "    if (cluster_fence_next(&first, &request->names.counter, fence, err) == SYNCGUARD_OK && fence[14] % 2 == 1)\n"
          "        nanosleep(&(struct timespec){0, 20000000}, NULL);\n"
          "    syncguard_status status =\n"
          "        cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);"),
         ("src/backends/redis/cluster.c",
          "    char fence[SYNCGUARD_FENCE_SIZE];\n    if (status == SYNCGUARD_OK)\n"
-         "        status = cluster_fence_next(request, &names->counter, fence, err);",
+         "        status = cluster_fence_next(request, &request->names.counter, fence, err);",
          "    if (status == SYNCGUARD_OK)\n        syncguard_error_clear(err);")], MOVING),
 
     # The helper and the command: the same code on every store.

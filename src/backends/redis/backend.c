@@ -23,6 +23,36 @@ static syncguard_status redis_transport_init_link(sg_redis_backend *backend, sg_
     return status;
 }
 
+/* Creates all mutexes or none. */
+static syncguard_status redis_transport_init_mutexes(sg_redis_backend *backend,
+                                                     syncguard_error *err)
+{
+    syncguard_status status = sg_redis_tracker_init(&backend->tracker, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    bool topology = pthread_mutex_init(&backend->topology.mutex, NULL) == 0;
+    backend->has_mutexes = topology && pthread_mutex_init(&backend->wait_mutex, NULL) == 0;
+    if (backend->has_mutexes)
+        return SYNCGUARD_OK;
+    if (topology)
+        pthread_mutex_destroy(&backend->topology.mutex);
+    sg_redis_tracker_fini(&backend->tracker, false);
+    return syncguard_fail_memory(err);
+}
+
+/* In a forked child a thread of the parent may have locked them: they are left. */
+static void redis_transport_fini_mutexes(sg_redis_backend *backend, bool forked)
+{
+    if (!backend->has_mutexes)
+        return;
+    sg_redis_tracker_fini(&backend->tracker, forked);
+    if (!forked) {
+        pthread_mutex_destroy(&backend->topology.mutex);
+        pthread_mutex_destroy(&backend->wait_mutex);
+    }
+    backend->has_mutexes = false;
+}
+
 /* Creates what threads and connections need; called again in a forked child. */
 static syncguard_status redis_transport_init(sg_redis_backend *backend, syncguard_error *err)
 {
@@ -32,10 +62,7 @@ static syncguard_status redis_transport_init(sg_redis_backend *backend, syncguar
         count += (size_t)config->wait_connections;
     memset(&backend->topology, 0, sizeof backend->topology);
     backend->wait_busy = 0;
-    syncguard_status status = sg_redis_tracker_init(&backend->tracker, err);
-    if (status == SYNCGUARD_OK && (pthread_mutex_init(&backend->topology.mutex, NULL) != 0 ||
-                                   pthread_mutex_init(&backend->wait_mutex, NULL) != 0))
-        status = syncguard_fail_memory(err);
+    syncguard_status status = redis_transport_init_mutexes(backend, err);
     if (status == SYNCGUARD_OK)
         status = sg_redis_resolver_create(&backend->dialer.resolver, err);
     if (status == SYNCGUARD_OK && config->tracking)
@@ -69,9 +96,9 @@ static void redis_transport_fini(sg_redis_backend *backend, bool forked)
     syncguard_free(backend->links);
     backend->links = NULL;
     backend->link_count = 0;
-    sg_redis_tracker_fini(&backend->tracker, forked);
     sg_redis_resolver_free(backend->dialer.resolver);
     backend->dialer.resolver = NULL;
+    redis_transport_fini_mutexes(backend, forked);
 }
 
 /* ---- operation table ---- */

@@ -3,6 +3,7 @@
  *
  *   mutate.c, renew.c, read.c, diagnose.c, rights.c   operations
  *   notify.c                  waiters are told of releases
+ *   operation.c               one operation: its script or, if the hash slot is split, cluster.c
  *   cluster.c                 operations, one name at a time, while the hash slot moves
  *   request.c, scripts.c      one request: sending again, redirections, NOSCRIPT
  *   confirm.c                 waiting for replicas, with wait_replicas
@@ -37,6 +38,7 @@ typedef struct sg_redis_backend {
     uint64_t wait_busy; /* one bit per link for WAIT */
     sg_redis_tracker tracker;
     sg_redis_notifier *notifier; /* NULL: waiters poll */
+    bool has_mutexes;            /* those of the tracker and the topology, and wait_mutex */
     sg_redis_name tombstone;
     int64_t tolerance_ms;
 } sg_redis_backend;

@@ -56,13 +56,13 @@ static int64_t cluster_index_life_ms(const sg_redis_request *request, int64_t tt
 }
 
 /* Reads which lock an index names. ABSENT: there is no index. */
-static syncguard_status cluster_index_read(sg_redis_request *request, const sg_redis_name *index,
-                                           sg_redis_name *lock, syncguard_error *err)
+static syncguard_status cluster_index_read(sg_redis_request *request, sg_redis_name *lock,
+                                           syncguard_error *err)
 {
     const sg_redis_config *config = &request->backend->config;
     lock->length = 0;
     lock->text[0] = '\0';
-    sg_redis_request_use_command(request, "GET", index);
+    sg_redis_request_use_command(request, "GET", &request->names.index);
     syncguard_status status = sg_redis_request_run(request, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -79,11 +79,11 @@ static syncguard_status cluster_index_read(sg_redis_request *request, const sg_r
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_cluster_find(sg_redis_request *request, const sg_redis_name *index,
-                                       syncguard_error *err)
+syncguard_status sg_redis_cluster_find(sg_redis_request *request, void *op, syncguard_error *err)
 {
+    (void)op;
     sg_redis_name lock;
-    syncguard_status status = cluster_index_read(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_READ, &lock);
@@ -105,18 +105,18 @@ static syncguard_status cluster_lock_release(sg_redis_request *request, const sg
     return sg_redis_request_run(request, err);
 }
 
-syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_redis_name *index,
-                                          const char *lock_id, syncguard_error *err)
+syncguard_status sg_redis_cluster_release(sg_redis_request *request, void *op, syncguard_error *err)
 {
+    const syncguard_release_op *release = op;
     sg_redis_name lock;
-    syncguard_status status = cluster_index_read(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = cluster_lock_release(request, &lock, lock_id, err);
+    status = cluster_lock_release(request, &lock, release->lock_id, err);
     if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_STRING) {
         sg_redis_request last; /* the lock is released even if this fails */
         sg_redis_request_init(&last, request->backend, request->limits, SG_REDIS_SCRIPTS);
-        sg_redis_request_use_command(&last, "DEL", index);
+        sg_redis_request_use_command(&last, "DEL", &request->names.index);
         (void)sg_redis_request_run(&last, NULL);
         sg_redis_request_free(&last);
     }
@@ -124,10 +124,10 @@ syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_re
 }
 
 /* Sets the lifetime of the index. ABSENT: there is no index. */
-static syncguard_status cluster_index_extend(sg_redis_request *request, const sg_redis_name *index,
-                                             int64_t life_ms, syncguard_error *err)
+static syncguard_status cluster_index_extend(sg_redis_request *request, int64_t life_ms,
+                                             syncguard_error *err)
 {
-    sg_redis_request_use_command(request, "PEXPIRE", index);
+    sg_redis_request_use_command(request, "PEXPIRE", &request->names.index);
     sg_redis_request_arg_int(request, life_ms);
     syncguard_status status = sg_redis_request_run(request, err);
     if (status != SYNCGUARD_OK)
@@ -137,35 +137,37 @@ static syncguard_status cluster_index_extend(sg_redis_request *request, const sg
     return cluster_check_confirmed(request, err);
 }
 
-syncguard_status sg_redis_cluster_extend(sg_redis_request *request, const sg_redis_name *index,
-                                         const syncguard_extend_op *op, syncguard_error *err)
+syncguard_status sg_redis_cluster_extend(sg_redis_request *request, void *op, syncguard_error *err)
 {
+    const syncguard_extend_op *extend = op;
     sg_redis_name lock;
-    syncguard_status status = cluster_index_read(request, index, &lock, err);
+    syncguard_status status = cluster_index_read(request, &lock, err);
     if (status == SYNCGUARD_OK)
-        status =
-            cluster_index_extend(request, index, cluster_index_life_ms(request, op->ttl_ms), err);
+        status = cluster_index_extend(request, cluster_index_life_ms(request, extend->ttl_ms), err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_EXTEND, &lock);
-    sg_redis_request_arg_int(request, op->ttl_ms);
-    sg_redis_request_arg_int(request, op->ttl_ms + request->backend->tolerance_ms);
-    sg_redis_request_arg(request, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_request_arg_int(request, extend->ttl_ms);
+    sg_redis_request_arg_int(request, extend->ttl_ms + request->backend->tolerance_ms);
+    sg_redis_request_arg(request, extend->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_request_arg_int(request, 1);
     return sg_redis_request_run(request, err);
 }
 
-syncguard_status sg_redis_cluster_undo(sg_redis_request *request, const sg_redis_lock_names *names,
-                                       const char *lock_id, int64_t life_ms, syncguard_error *err)
+syncguard_status sg_redis_cluster_undo(sg_redis_request *request, void *op, syncguard_error *err)
 {
-    sg_redis_request_use_command(request, "SET", &names->index);
-    sg_redis_request_arg_name(request, &request->backend->tombstone);
+    const syncguard_undo_op *undo = op;
+    const sg_redis_backend *backend = request->backend;
+    sg_redis_request_use_command(request, "SET", &request->names.index);
+    sg_redis_request_arg_name(request, &backend->tombstone);
     cluster_add_arg(request, "PX");
-    sg_redis_request_arg_int(request, life_ms);
+    sg_redis_request_arg_int(request,
+                             sg_redis_tombstone_life_ms(undo->until_ns, backend->tolerance_ms));
     syncguard_status marked = sg_redis_request_run(request, err);
     /* The lock must be deleted even if there is no room for the tombstone. */
-    syncguard_status status =
-        cluster_lock_release(request, &names->lock, lock_id, marked == SYNCGUARD_OK ? err : NULL);
+    syncguard_status status = cluster_lock_release(request, &request->names.lock, undo->lock_id,
+                                                   marked == SYNCGUARD_OK ? err : NULL);
+    sg_redis_replies_free(&request->reply, 1); /* it does not matter whether the lock was there */
     return marked != SYNCGUARD_OK ? marked : status;
 }
 
@@ -212,9 +214,9 @@ static bool cluster_lock_is_taken(const redisReply *reply, int64_t *taken_ms)
 
 /* Creates the index of a lock that is ours. Internal (SPENT): the id has been taken back. */
 static syncguard_status cluster_index_create(sg_redis_request *request,
-                                             const sg_redis_lock_names *names,
                                              const syncguard_acquire_op *op, syncguard_error *err)
 {
+    const sg_redis_lock_names *names = &request->names;
     int64_t life_ms = cluster_index_life_ms(request, op->ttl_ms);
     sg_redis_request_use_command(request, "SET", &names->index);
     sg_redis_request_arg_name(request, &names->lock);
@@ -234,7 +236,7 @@ static syncguard_status cluster_index_create(sg_redis_request *request,
         (size_t)request->reply->len != names->lock.length ||
         memcmp(request->reply->str, names->lock.text, names->lock.length) != 0)
         return sg_redis_fail_answer(SG_REDIS_ID_SPENT, err);
-    status = cluster_index_extend(request, &names->index, life_ms, err);
+    status = cluster_index_extend(request, life_ms, err);
     return status == SYNCGUARD_ABSENT ? sg_redis_fail_moving(err) : status;
 }
 
@@ -276,21 +278,21 @@ static int64_t cluster_take_ms(const syncguard_acquire_op *op)
     return ms < op->ttl_ms ? ms : op->ttl_ms;
 }
 
-syncguard_status sg_redis_cluster_acquire(sg_redis_request *request,
-                                          const sg_redis_lock_names *names,
-                                          syncguard_acquire_op *op, syncguard_error *err)
+syncguard_status sg_redis_cluster_acquire(sg_redis_request *request, void *acquire_op,
+                                          syncguard_error *err)
 {
-    const sg_redis_name *lock = &names->lock;
+    syncguard_acquire_op *op = acquire_op;
+    const sg_redis_name *lock = &request->names.lock;
     int64_t taken_ms = 0;
     syncguard_status status =
         cluster_lock_hold(request, lock, op, cluster_take_ms(op), NO_FENCE, 0, err);
     if (status != SYNCGUARD_OK || !cluster_lock_is_taken(request->reply, &taken_ms))
         return status; /* held by another, or by us since an earlier sending */
     request->watch = NULL;
-    status = cluster_index_create(request, names, op, err);
+    status = cluster_index_create(request, op, err);
     char fence[SYNCGUARD_FENCE_SIZE];
     if (status == SYNCGUARD_OK)
-        status = cluster_fence_next(request, &names->counter, fence, err);
+        status = cluster_fence_next(request, &request->names.counter, fence, err);
     if (status == SYNCGUARD_OK)
         status = cluster_lock_hold(request, lock, op, op->ttl_ms, fence, taken_ms, err);
     if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_INTEGER &&

@@ -383,13 +383,14 @@ syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *
                                     syncguard_error *err)
 {
     memset(link, 0, sizeof *link);
+    if (pthread_mutex_init(&link->callers.mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
     link->dialer = dialer;
     link->topology = topology;
     link->tracker = tracker;
     atomic_init(&link->load, 0);
     atomic_init(&link->polling, false);
-    return pthread_mutex_init(&link->callers.mutex, NULL) == 0 ? SYNCGUARD_OK
-                                                               : syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
 }
 
 void sg_redis_link_fini(sg_redis_link *link, bool forked)

@@ -35,6 +35,7 @@ typedef struct sg_redis_link {
     int port;
 } sg_redis_link;
 
+/* On failure `dialer` is NULL, and there is nothing to finish. */
 syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *dialer,
                                     sg_redis_topology *topology, sg_redis_tracker *tracker,
                                     syncguard_error *err);

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "cluster.h"
 #include "confirm.h"
 #include "notify.h"
+#include "operation.h"
 #include "record.h"
 
 /* Longest time for which an acquire that may still arrive is undone. */
@@ -75,15 +75,11 @@ static void redis_wait_link_give(sg_redis_backend *backend, const sg_redis_link 
     syncguard_gate_leave(&backend->wait_gate);
 }
 
-static syncguard_status redis_acquire_run(sg_redis_request *request,
-                                          const sg_redis_lock_names *names,
-                                          syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status redis_acquire_run(sg_redis_request *request, syncguard_acquire_op *op,
+                                          syncguard_error *err)
 {
-    syncguard_status status = sg_redis_request_run(request, err);
-    bool split = request->hash_slot == SG_REDIS_HASH_SLOT_SPLIT;
-    op->armed_ms = request->armed && !split ? SYNCGUARD_ARMED_MS : 0;
-    if (status == SYNCGUARD_OK && split)
-        status = sg_redis_cluster_acquire(request, names, op, err);
+    syncguard_status status = sg_redis_operation_run(request, sg_redis_cluster_acquire, op, err);
+    op->armed_ms = request->armed ? SYNCGUARD_ARMED_MS : 0;
     if (request->first_sent_ns != 0)
         op->first_sent_ns = request->first_sent_ns;
     return status == SYNCGUARD_OK ? redis_acquire_interpret(op, request->reply, err) : status;
@@ -91,7 +87,6 @@ static syncguard_status redis_acquire_run(sg_redis_request *request,
 
 /* With wait_replicas a grant counts only when enough replicas have it. */
 static syncguard_status redis_acquire_run_confirmed(sg_redis_request *request,
-                                                    const sg_redis_lock_names *names,
                                                     syncguard_acquire_op *op, syncguard_error *err)
 {
     sg_redis_backend *backend = request->backend;
@@ -100,7 +95,7 @@ static syncguard_status redis_acquire_run_confirmed(sg_redis_request *request,
         return status;
     request->link = redis_wait_link_take(backend);
     request->confirm = true;
-    status = redis_acquire_run(request, names, op, err);
+    status = redis_acquire_run(request, op, err);
     if (status == SYNCGUARD_OK && !request->confirmed) {
         status = sg_redis_fail_replicas(err);
         op->may_have_been_granted = true;
@@ -135,9 +130,9 @@ static syncguard_status redis_acquire_undo_resent(syncguard_backend *base, syncg
 /* The caller must free the request, even after a failure. */
 static syncguard_status redis_acquire_make_request(sg_redis_backend *backend,
                                                    const syncguard_acquire_op *op,
-                                                   sg_redis_lock_names *names,
                                                    sg_redis_request *request, syncguard_error *err)
 {
+    sg_redis_lock_names *names = &request->names;
     sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_ACQUIRE);
     syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &names->lock, err);
     if (status == SYNCGUARD_OK)
@@ -163,18 +158,14 @@ static syncguard_status redis_acquire_single(syncguard_backend *base, syncguard_
                                              bool sent_before, syncguard_error *err)
 {
     sg_redis_backend *backend = redis_mutate_backend_of(base);
-    sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status = redis_acquire_make_request(backend, op, &names, &request, err);
+    syncguard_status status = redis_acquire_make_request(backend, op, &request, err);
     request.unanswered = sent_before;
     if (sent_before) /* the lease may have begun with that sending */
         request.first_sent_ns = op->first_sent_ns;
     if (status == SYNCGUARD_OK)
-        status = backend->config.wait_replicas > 0
-                     ? redis_acquire_run_confirmed(&request, &names, op, err)
-                     : redis_acquire_run(&request, &names, op, err);
-    if (request.watch != NULL && request.hash_slot == SG_REDIS_HASH_SLOT_IMPORTING)
-        sg_redis_tracker_moving(&backend->tracker); /* nothing is armed */
+        status = backend->config.wait_replicas > 0 ? redis_acquire_run_confirmed(&request, op, err)
+                                                   : redis_acquire_run(&request, op, err);
     if (status < 0 && (request.unanswered || redis_script_stopped_midway(request.reply)))
         op->may_have_been_granted = true;
     if (status == SYNCGUARD_LOCKED && request.unanswered)
@@ -215,11 +206,11 @@ redis_mutate_interpret_absent(int64_t answer, syncguard_event_reason *reason, sy
 }
 
 static void redis_release_make_request(sg_redis_backend *backend, syncguard_release_op *op,
-                                       sg_redis_name *index, sg_redis_request *request)
+                                       sg_redis_request *request)
 {
-    sg_redis_name_index(&backend->config, op->lock_id, index);
     sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_RELEASE);
-    sg_redis_request_arg_name(request, index);
+    sg_redis_name_index(&backend->config, op->lock_id, &request->names.index);
+    sg_redis_request_arg_name(request, &request->names.index);
     sg_redis_request_arg_int(request, backend->tolerance_ms);
     if (backend->config.names_hashed)
         sg_redis_request_arg_int(request, 1);
@@ -254,13 +245,10 @@ static syncguard_status redis_release_single(syncguard_backend *base, syncguard_
                                              bool sent_before, syncguard_error *err)
 {
     sg_redis_backend *backend = redis_mutate_backend_of(base);
-    sg_redis_name index;
     sg_redis_request request;
-    redis_release_make_request(backend, op, &index, &request);
+    redis_release_make_request(backend, op, &request);
     request.sent_again = request.unanswered = sent_before;
-    syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
-        status = sg_redis_cluster_release(&request, &index, op->lock_id, err);
+    syncguard_status status = sg_redis_operation_run(&request, sg_redis_cluster_release, op, err);
     if (status == SYNCGUARD_OK)
         status = redis_release_interpret(&backend->config, op, request.reply, err);
     status = redis_release_finish(op, status, request.sent_again);
@@ -284,13 +272,12 @@ static void redis_many_encode(sg_redis_backend *backend, syncguard_many_op *item
                               sg_redis_text *text)
 {
     for (size_t i = 0; i < count; i++) {
-        sg_redis_lock_names names;
         sg_redis_request request;
         if (items[i].acquire != NULL)
-            items[i].status = redis_acquire_make_request(backend, items[i].acquire, &names,
-                                                         &request, &items[i].error);
+            items[i].status =
+                redis_acquire_make_request(backend, items[i].acquire, &request, &items[i].error);
         else
-            redis_release_make_request(backend, items[i].release, &names.index, &request);
+            redis_release_make_request(backend, items[i].release, &request);
         if (items[i].status == SYNCGUARD_OK)
             sg_redis_request_encode(&request, text);
         sg_redis_request_free(&request);
@@ -392,10 +379,9 @@ static sg_redis_link *redis_extend_choose_link(sg_redis_backend *backend)
 void sg_redis_extend_request(sg_redis_backend *backend, const syncguard_extend_op *op,
                              const syncguard_limits *limits, sg_redis_request *request)
 {
-    sg_redis_name index;
-    sg_redis_name_index(&backend->config, op->lock_id, &index);
     sg_redis_request_init(request, backend, limits, SG_REDIS_SCRIPT_EXTEND);
-    sg_redis_request_arg_name(request, &index);
+    sg_redis_name_index(&backend->config, op->lock_id, &request->names.index);
+    sg_redis_request_arg_name(request, &request->names.index);
     sg_redis_request_arg_int(request, op->ttl_ms);
     sg_redis_request_arg_int(request, op->ttl_ms + backend->tolerance_ms);
     redis_mutate_add_id(request, op->lock_id);
@@ -419,15 +405,10 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
 {
     sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_request request;
-    sg_redis_name index;
     sg_redis_extend_request(backend, op, &op->limits, &request);
-    syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT) {
-        sg_redis_name_index(&backend->config, op->lock_id, &index);
-        status = sg_redis_cluster_extend(&request, &index, op, err);
-        if (status == SYNCGUARD_ABSENT)
-            op->reason = SYNCGUARD_REASON_NOT_FOUND;
-    }
+    syncguard_status status = sg_redis_operation_run(&request, sg_redis_cluster_extend, op, err);
+    if (status == SYNCGUARD_ABSENT)
+        op->reason = SYNCGUARD_REASON_NOT_FOUND;
     if (request.first_sent_ns != 0)
         op->first_sent_ns = request.first_sent_ns;
     if (status == SYNCGUARD_OK)
@@ -440,20 +421,19 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
 
 /* ---- undo and cleanup ---- */
 
-/* Makes the lock and index names of an operation that acts on both. */
-static syncguard_status redis_mutate_make_names(const sg_redis_config *config, const char *key,
-                                                const char *lock_id, sg_redis_lock_names *names,
-                                                syncguard_error *err)
+/* Adds the lock and index names of an operation that acts on both. */
+static syncguard_status redis_mutate_add_names(sg_redis_request *request, const char *key,
+                                               const char *lock_id, syncguard_error *err)
 {
+    const sg_redis_config *config = &request->backend->config;
+    sg_redis_lock_names *names = &request->names;
     sg_redis_name_index(config, lock_id, &names->index);
-    return sg_redis_name_lock(config, key, &names->lock, err);
-}
-
-/* For how long the tombstone must last. */
-static int64_t redis_undo_tombstone_ms(const sg_redis_backend *backend, int64_t until_ns)
-{
-    int64_t left_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
-    return (left_ms > 0 ? left_ms : 0) + backend->tolerance_ms;
+    syncguard_status status = sg_redis_name_lock(config, key, &names->lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_request_arg_name(request, &names->lock);
+    sg_redis_request_arg_name(request, &names->index);
+    return SYNCGUARD_OK;
 }
 
 static syncguard_status redis_undo_make_request(sg_redis_backend *backend,
@@ -461,16 +441,13 @@ static syncguard_status redis_undo_make_request(sg_redis_backend *backend,
                                                 const syncguard_limits *limits,
                                                 sg_redis_request *request, syncguard_error *err)
 {
-    sg_redis_lock_names names;
     sg_redis_request_init(request, backend, limits, SG_REDIS_SCRIPT_UNDO);
-    syncguard_status status =
-        redis_mutate_make_names(&backend->config, op->key, op->lock_id, &names, err);
+    syncguard_status status = redis_mutate_add_names(request, op->key, op->lock_id, err);
     if (status != SYNCGUARD_OK)
         return status;
-    sg_redis_request_arg_name(request, &names.lock);
-    sg_redis_request_arg_name(request, &names.index);
     sg_redis_request_arg_name(request, &backend->tombstone);
-    sg_redis_request_arg_int(request, redis_undo_tombstone_ms(backend, op->until_ns));
+    sg_redis_request_arg_int(request,
+                             sg_redis_tombstone_life_ms(op->until_ns, backend->tolerance_ms));
     redis_mutate_add_id(request, op->lock_id);
     return SYNCGUARD_OK;
 }
@@ -480,20 +457,13 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
                                const syncguard_limits *limits, syncguard_error *err)
 {
     sg_redis_backend *backend = redis_mutate_backend_of(base);
-    const syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
-    sg_redis_lock_names names;
+    syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     sg_redis_request request;
     syncguard_status status = redis_undo_make_request(backend, &op, limits, &request, err);
     if (status == SYNCGUARD_OK)
-        status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT) {
-        status = redis_mutate_make_names(&backend->config, key, lock_id, &names, err);
-        if (status == SYNCGUARD_OK)
-            status = sg_redis_cluster_undo(&request, &names, lock_id,
-                                           redis_undo_tombstone_ms(backend, until_ns), err);
-    } else if (status == SYNCGUARD_OK && request.reply->integer < 1) {
+        status = sg_redis_operation_run(&request, sg_redis_cluster_undo, &op, err);
+    if (status == SYNCGUARD_OK && request.reply != NULL && request.reply->integer < 1)
         status = sg_redis_fail_answer(request.reply->integer, err);
-    }
     sg_redis_request_free(&request);
     return status;
 }
@@ -540,22 +510,15 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
                                   syncguard_error *err)
 {
     sg_redis_backend *backend = redis_mutate_backend_of(base);
-    sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status =
-        redis_mutate_make_names(&backend->config, op->key, op->lock_id, &names, err);
-    if (status != SYNCGUARD_OK)
-        return status;
     sg_redis_request_init(&request, backend, &op->limits, SG_REDIS_SCRIPT_CLEANUP);
-    sg_redis_request_arg_name(&request, &names.lock);
-    sg_redis_request_arg_name(&request, &names.index);
+    syncguard_status status = redis_mutate_add_names(&request, op->key, op->lock_id, err);
     sg_redis_request_arg_int(&request, op->expires_at_ms);
     sg_redis_request_arg_int(&request, SYNCGUARD_CLEANUP_GUARD_MS);
     redis_mutate_add_id(&request, op->lock_id);
-    status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
-        status = sg_redis_fail_moving(err); /* there will be another occasion */
-    else if (status == SYNCGUARD_OK && request.reply->integer == SG_REDIS_NOT_FOUND)
+    if (status == SYNCGUARD_OK) /* no split handler: there will be another occasion */
+        status = sg_redis_operation_run(&request, NULL, NULL, err);
+    if (status == SYNCGUARD_OK && request.reply->integer == SG_REDIS_NOT_FOUND)
         status = SYNCGUARD_ABSENT;
     else if (status == SYNCGUARD_OK && request.reply->integer < SG_REDIS_NOT_FOUND)
         status = sg_redis_fail_answer(request.reply->integer, err);

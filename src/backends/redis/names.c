@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "syncguard/sys/fail.h"
+#include "syncguard/sys/wait.h"
 
 static bool redis_name_starts_with(const char *text, const char *start, size_t length)
 {
@@ -57,6 +58,12 @@ void sg_redis_name_index(const sg_redis_config *config, const char *lock_id, sg_
 void sg_redis_name_tombstone(const sg_redis_config *config, sg_redis_name *out)
 {
     sg_redis_name_index(config, "----------------------", out);
+}
+
+int64_t sg_redis_tombstone_life_ms(int64_t until_ns, int64_t tolerance_ms)
+{
+    int64_t left_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
+    return (left_ms > 0 ? left_ms : 0) + tolerance_ms;
 }
 
 syncguard_status sg_redis_name_counter(const sg_redis_config *config, const sg_redis_name *lock,

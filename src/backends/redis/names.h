@@ -10,6 +10,13 @@ typedef struct sg_redis_name {
     size_t length;
 } sg_redis_name;
 
+/* The names of one lock; those that an operation does not need are left out. */
+typedef struct sg_redis_lock_names {
+    sg_redis_name lock;
+    sg_redis_name index;
+    sg_redis_name counter;
+} sg_redis_lock_names;
+
 /* InvalidArgument for a key whose stored name the backend uses itself. */
 syncguard_status sg_redis_name_check(const sg_redis_config *config, const char *key,
                                      syncguard_error *err);
@@ -24,6 +31,8 @@ syncguard_status sg_redis_name_counter(const sg_redis_config *config, const sg_r
  * finds nothing.
  */
 void sg_redis_name_tombstone(const sg_redis_config *config, sg_redis_name *out);
+/* For how long the tombstone of an acquire that may arrive until until_ns must last. */
+int64_t sg_redis_tombstone_life_ms(int64_t until_ns, int64_t tolerance_ms);
 
 /* Whether a name under the prefix may be that of a lock; those of indexes and counters are not. */
 bool sg_redis_name_may_be_lock(const sg_redis_config *config, const char *name, size_t length);

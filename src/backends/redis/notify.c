@@ -28,8 +28,8 @@
 #include "tls.h"
 
 #define MAX_REFUSALS 3
-/* Its own connection, the parker, and as many connections as a handle can have. */
-#define MOST_WATCHED (2 + 64 + 64)
+/* Its own connection, the parker, and the links of a handle: shared ones, for WAIT, for extends. */
+#define MOST_WATCHED (2 + 2 * SG_REDIS_MAX_CONNECTIONS + 1)
 #define CONNECT_NS (5000 * SYNCGUARD_NS_PER_MS)
 #define PROBE_NS (5000 * SYNCGUARD_NS_PER_MS)
 #define PROBE_MOVING_NS (100 * SYNCGUARD_NS_PER_MS)

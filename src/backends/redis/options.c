@@ -15,7 +15,6 @@
 #include "syncguard/sys/options.h"
 
 #define MAX_PREFIX 951 /* with a colon and a hash: 974, and the reserve of 26 */
-#define MAX_CONNECTIONS 64
 
 static syncguard_status redis_options_refuse(syncguard_error *err, const char *option,
                                              const char *why)
@@ -233,9 +232,9 @@ static syncguard_status redis_options_read_numbers(const syncguard_redis_options
         return redis_options_refuse(err, "database", "must be 0 to 1023");
     if (config->mode == SYNCGUARD_REDIS_CLUSTER && given->database != 0)
         return redis_options_refuse(err, "database", "of a Cluster is always 0");
-    if (config->connections < 1 || config->connections > MAX_CONNECTIONS)
+    if (config->connections < 1 || config->connections > SG_REDIS_MAX_CONNECTIONS)
         return redis_options_refuse(err, "connections", "must be 1 to 64");
-    if (config->wait_connections < 1 || config->wait_connections > MAX_CONNECTIONS)
+    if (config->wait_connections < 1 || config->wait_connections > SG_REDIS_MAX_CONNECTIONS)
         return redis_options_refuse(err, "wait_connections", "must be 1 to 64");
     if (given->wait_replicas < 0 || given->wait_replicas > 100)
         return redis_options_refuse(err, "wait_replicas", "must be 0 to 100");
@@ -400,10 +399,10 @@ static syncguard_status redis_url_read_query(syncguard_url *url, syncguard_redis
         int *out;
     } numbers[] = {
         {"database", 1023, &database},
-        {"connections", MAX_CONNECTIONS, &out->connections},
+        {"connections", SG_REDIS_MAX_CONNECTIONS, &out->connections},
         {"spin_us", 1000, &out->spin_us},
         {"wait_replicas", 100, &out->wait_replicas},
-        {"wait_connections", MAX_CONNECTIONS, &out->wait_connections},
+        {"wait_connections", SG_REDIS_MAX_CONNECTIONS, &out->wait_connections},
     };
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == SYNCGUARD_OK; i++)

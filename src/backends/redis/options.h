@@ -11,6 +11,7 @@ typedef struct sg_redis_address {
 } sg_redis_address;
 
 #define SG_REDIS_MAX_SEEDS 32
+#define SG_REDIS_MAX_CONNECTIONS 64 /* shared by all threads; and again, for WAIT */
 
 typedef struct sg_redis_config {
     syncguard_redis_mode mode;

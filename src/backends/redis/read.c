@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster.h"
+#include "operation.h"
 #include "record.h"
 
 #define SCAN_COUNT 1000
@@ -37,17 +37,25 @@ static syncguard_status redis_read_interpret(const redisReply *reply, int64_t *n
     return found != SG_REDIS_UNREADABLE ? SYNCGUARD_OK : sg_redis_fail_record(err);
 }
 
-static syncguard_status redis_read_record(sg_redis_backend *backend, sg_redis_script_id script,
-                                          const sg_redis_name *name, const syncguard_limits *limits,
+/* By lock id, or by key if lock_id is NULL. */
+static syncguard_status redis_read_record(sg_redis_backend *backend, const char *key,
+                                          const char *lock_id, const syncguard_limits *limits,
                                           int64_t *now, syncguard_record *record, bool *whole,
                                           syncguard_error *err)
 {
     sg_redis_request request;
-    sg_redis_request_init(&request, backend, limits, script);
-    sg_redis_request_arg_name(&request, name);
-    syncguard_status status = sg_redis_request_run(&request, err);
-    if (status == SYNCGUARD_OK && request.hash_slot == SG_REDIS_HASH_SLOT_SPLIT)
-        status = sg_redis_cluster_find(&request, name, err);
+    sg_redis_name *name = lock_id != NULL ? &request.names.index : &request.names.lock;
+    sg_redis_request_init(&request, backend, limits,
+                          lock_id != NULL ? SG_REDIS_SCRIPT_FIND : SG_REDIS_SCRIPT_READ);
+    syncguard_status status = SYNCGUARD_OK;
+    if (lock_id != NULL)
+        sg_redis_name_index(&backend->config, lock_id, name);
+    else
+        status = sg_redis_name_lock(&backend->config, key, name, err);
+    if (status == SYNCGUARD_OK) {
+        sg_redis_request_arg_name(&request, name);
+        status = sg_redis_operation_run(&request, sg_redis_cluster_find, NULL, err);
+    }
     if (status == SYNCGUARD_OK)
         status = redis_read_interpret(request.reply, now, record, whole, err);
     sg_redis_request_free(&request);
@@ -58,17 +66,13 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
                                     syncguard_error *err)
 {
     sg_redis_backend *backend = redis_read_backend_of(base);
-    sg_redis_name name;
     op->locked = false;
     op->dead_lock_id[0] = '\0';
-    syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &name, err);
-    if (status != SYNCGUARD_OK)
-        return status;
     syncguard_record record = {.expires_at_ms = 0};
     int64_t now = 0;
     bool whole = false;
-    status = redis_read_record(backend, SG_REDIS_SCRIPT_READ, &name, &op->limits, &now, &record,
-                               &whole, err);
+    syncguard_status status =
+        redis_read_record(backend, op->key, NULL, &op->limits, &now, &record, &whole, err);
     if (status == SYNCGUARD_ABSENT)
         return SYNCGUARD_OK;
     if (status != SYNCGUARD_OK)
@@ -86,18 +90,10 @@ syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *o
                                  syncguard_error *err)
 {
     sg_redis_backend *backend = redis_read_backend_of(base);
-    sg_redis_name name;
     int64_t now = 0;
     bool whole = false;
-    syncguard_status status = SYNCGUARD_OK;
-    if (op->lock_id != NULL)
-        sg_redis_name_index(&backend->config, op->lock_id, &name);
-    else
-        status = sg_redis_name_lock(&backend->config, op->key, &name, err);
-    if (status == SYNCGUARD_OK)
-        status = redis_read_record(
-            backend, op->lock_id != NULL ? SG_REDIS_SCRIPT_FIND : SG_REDIS_SCRIPT_READ, &name,
-            &op->limits, &now, &op->record, &whole, err);
+    syncguard_status status = redis_read_record(backend, op->key, op->lock_id, &op->limits, &now,
+                                                &op->record, &whole, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (!syncguard_is_live(op->record.expires_at_ms, now) ||

@@ -21,7 +21,8 @@ typedef struct sg_redis_request {
      * slot that moves, which answers for names that are still on the old node as if they did not
      * exist. */
     bool one_name;
-    sg_redis_text args; /* keys and values in the protocol's form */
+    sg_redis_lock_names names; /* set by the operation: the keys of its script */
+    sg_redis_text args;        /* keys and values in the protocol's form */
     size_t arg_count;
     const sg_redis_name *watch; /* acquire of a waiter: arm this name first; or NULL */
     bool spin;                  /* others wait for its result */
@@ -53,8 +54,8 @@ void sg_redis_request_arg(sg_redis_request *request, const void *data, size_t le
 void sg_redis_request_arg_name(sg_redis_request *request, const sg_redis_name *name);
 void sg_redis_request_arg_int(sg_redis_request *request, int64_t value);
 /* OK: the reply is a number or a text; of a reading script an array that begins with the server's
- * time; of a command anything but an error. OK also if the hash slot is split, which the caller
- * must check first. */
+ * time; of a command anything but an error. OK also if the hash slot is split, which operation.c
+ * checks first. */
 syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error *err);
 
 /* Appends the request to a batch, its script by its SHA-1. */
