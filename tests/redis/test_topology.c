@@ -230,7 +230,7 @@ static void extend_waits_for_replicas(void **state)
     syncguard_grant grant;
     syncguard_call brief = SYNCGUARD_CALL_INIT;
     int64_t expires = 0;
-    brief.timeout_ms = 800;
+    brief.timeout_ms = 3000; /* a quarter of it is left for the reply */
     assert_status(syncguard_acquire(store, "prolonged", 30000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err),
                   SYNCGUARD_OK); /* so that the server knows the script */
