@@ -32,8 +32,8 @@
 
 typedef enum task_kind { TASK_UNDO, TASK_RELEASE, TASK_CLEANUP } task_kind;
 
-struct sg_task {
-    sg_task *next;
+typedef struct sg_task {
+    syncguard_link link; /* in its queue */
     task_kind kind;
     int steps; /* failed so far; also the index of its queue */
     int64_t due_ns;
@@ -45,7 +45,7 @@ struct sg_task {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     size_t key_length;
     char key[];
-};
+} sg_task;
 
 syncguard_status sg_background_init(sg_background *work, syncguard_backend *backend,
                                     syncguard_error *err)
@@ -61,15 +61,16 @@ syncguard_status sg_background_init(sg_background *work, syncguard_backend *back
 
 /* ---- queues: callers hold the mutex, except when the backend is destroyed ---- */
 
+static sg_task *task_of(syncguard_link *link)
+{
+    return SYNCGUARD_LINKED(link, sg_task, link);
+}
+
 static void background_free_tasks(sg_background *work)
 {
     for (int i = 0; i < SG_TASK_QUEUES; i++) {
-        while (work->queues[i].first != NULL) {
-            sg_task *task = work->queues[i].first;
-            work->queues[i].first = task->next;
-            syncguard_free(task);
-        }
-        work->queues[i].last = NULL;
+        while (work->queues[i].first != NULL)
+            syncguard_free(task_of(syncguard_links_pop(&work->queues[i])));
     }
 }
 
@@ -77,12 +78,7 @@ static void background_push_task(sg_background *work, sg_task *task)
 {
     int64_t pause = syncguard_backoff_ns(FIRST_PAUSE_NS, task->steps - 1, LONGEST_PAUSE_NS);
     task->due_ns = syncguard_clock_ns() + (task->steps > 0 ? pause : 0);
-    task->next = NULL;
-    if (work->queues[task->steps].first == NULL)
-        work->queues[task->steps].first = task;
-    else
-        work->queues[task->steps].last->next = task;
-    work->queues[task->steps].last = task;
+    syncguard_links_append(&work->queues[task->steps], &task->link);
 }
 
 /* The task that is due first, or NULL. */
@@ -90,19 +86,11 @@ static sg_task *background_next_task(const sg_background *work)
 {
     sg_task *next = NULL;
     for (int i = 0; i < SG_TASK_QUEUES; i++) {
-        sg_task *first = work->queues[i].first;
+        sg_task *first = task_of(work->queues[i].first);
         if (first != NULL && (next == NULL || first->due_ns < next->due_ns))
             next = first;
     }
     return next;
-}
-
-/* Removes a task that background_next_task returned from its queue. */
-static void background_pop_task(sg_background *work, const sg_task *task)
-{
-    work->queues[task->steps].first = task->next;
-    if (task->next == NULL)
-        work->queues[task->steps].last = NULL;
 }
 
 static void task_drop_expired(sg_background *work, sg_task *task)
@@ -148,7 +136,7 @@ static size_t background_take_due_tasks(sg_background *work, sg_task *batch[SYNC
         sg_task *task = background_next_task(work);
         if (task == NULL || task->due_ns > now || (count > 0 && !task_is_batchable(work, task)))
             break;
-        background_pop_task(work, task);
+        syncguard_links_remove(&work->queues[task->steps], &task->link);
         if (task_is_over(task)) {
             task_drop_expired(work, task);
             continue;

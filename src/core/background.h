@@ -6,8 +6,7 @@
 
 #include "syncguard/lock.h"
 #include "syncguard/sys/backend.h"
-
-typedef struct sg_task sg_task;
+#include "syncguard/sys/list.h"
 
 /* One for new tasks, and one for each pause after a failed step. */
 #define SG_TASK_QUEUES 7
@@ -15,12 +14,9 @@ typedef struct sg_task sg_task;
 typedef struct sg_background {
     syncguard_backend *backend;
     pthread_mutex_t mutex;
-    struct {
-        sg_task *first;
-        sg_task *last;
-    } queues[SG_TASK_QUEUES]; /* each by due time */
-    bool busy;                /* a step is running */
-    bool started;             /* by the first task */
+    syncguard_links queues[SG_TASK_QUEUES]; /* each by due time */
+    bool busy;                              /* a step is running */
+    bool started;                           /* by the first task */
     bool stopping;
     bool draining;
     int64_t next_cleanup_ns;

@@ -46,8 +46,9 @@ static void heartbeat_enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue,
 static void heartbeat_schedule_lock(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     sg_renewal_schedule(lock);
-    if (lock->confirmed_ns < heartbeat->all_begun_ns && lock->next_ns > heartbeat->all_begun_ns)
-        lock->next_ns = heartbeat->all_begun_ns;
+    if (lock->confirmed_ns < heartbeat->all_begun_ns &&
+        lock->renewal.due_ns > heartbeat->all_begun_ns)
+        lock->renewal.due_ns = heartbeat->all_begun_ns;
 }
 
 /* ---- another server ---- */
@@ -147,8 +148,8 @@ static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *
     bool early = queue == &heartbeat->early;
     int64_t now = syncguard_clock_ns();
     int64_t due = now;
-    while (count < most && queue->count > 0 && (early || queue->heap[0]->next_ns <= due)) {
-        syncguard_lock *lock = queue->heap[0];
+    while (count < most && queue->count > 0 && (early || sg_renewal_queue_next_ns(queue) <= due)) {
+        syncguard_lock *lock = sg_renewal_queue_first(queue);
         int64_t lease_end = sg_lock_lease_end(lock);
         due = now + SLACK_NS;
         if (atomic_load(&lock->released)) {
@@ -156,11 +157,12 @@ static size_t heartbeat_collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *
         } else if (sg_lock_check_lease(lock) != SYNCGUARD_LOST_NO) {
             sg_renewal_queue_remove(lock);
             sg_lost_locks_push(&heartbeat->lost, lock);
-        } else if (!early && lock->next_ns >= lease_end) { /* waits for the end of its lease */
+        } else if (!early &&
+                   lock->renewal.due_ns >= lease_end) { /* waits for the end of its lease */
             break;
         } else if (!sg_lock_try_claim(lock)) {
             sg_renewal_queue_remove(lock);
-            lock->next_ns = now + CLAIMED_PAUSE_NS;
+            lock->renewal.due_ns = now + CLAIMED_PAUSE_NS;
             sg_renewal_queue_push(early ? &heartbeat->batch : queue, lock);
         } else {
             sg_renewal_queue_remove(lock);
@@ -213,7 +215,7 @@ static void heartbeat_move_due_from_early(sg_heartbeat *heartbeat)
 {
     int64_t now = syncguard_clock_ns();
     while (sg_renewal_queue_next_ns(&heartbeat->early) <= now) {
-        syncguard_lock *lock = heartbeat->early.heap[0];
+        syncguard_lock *lock = sg_renewal_queue_first(&heartbeat->early);
         sg_renewal_queue_remove(lock);
         sg_renewal_queue_push(&heartbeat->batch, lock);
     }
@@ -448,10 +450,8 @@ static syncguard_status heartbeat_start_and_reserve(sg_heartbeat *heartbeat, boo
     /* Locks that are in a request are in no queue, but return to one. */
     size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
                    heartbeat->early.count + heartbeat->expected + 1 + 2 * SYNCGUARD_BATCH_MAX;
-    if (!sg_renewal_queue_reserve(&heartbeat->batch, total) ||
-        !sg_renewal_queue_reserve(&heartbeat->single, total) ||
-        !sg_renewal_queue_reserve(&heartbeat->retry, total) ||
-        !sg_renewal_queue_reserve(&heartbeat->early, total))
+    if (!sg_heap_reserve(&heartbeat->batch, total) || !sg_heap_reserve(&heartbeat->single, total) ||
+        !sg_heap_reserve(&heartbeat->retry, total) || !sg_heap_reserve(&heartbeat->early, total))
         return syncguard_fail_memory(err);
     syncguard_status status = renewer_start(&heartbeat->batch_renewer, err);
     if (status == SYNCGUARD_OK && tells)
@@ -484,7 +484,7 @@ void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
     heartbeat->expected--;
     heartbeat_schedule_lock(heartbeat, lock);
     heartbeat_enqueue(heartbeat, &heartbeat->batch, lock);
-    if (lock->heap_index == 0)
+    if (lock->renewal.index == 0)
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     pthread_mutex_unlock(&heartbeat->mutex);
 }
@@ -575,7 +575,7 @@ void sg_heartbeat_stop(sg_heartbeat *heartbeat)
 
 static void renewer_free_resources(sg_renewer *renewer)
 {
-    syncguard_free(renewer->queue->heap);
+    sg_heap_free(renewer->queue);
     syncguard_parker_close(&renewer->parker);
     syncguard_abort_free(renewer->abort_object);
 }
@@ -584,8 +584,8 @@ static void heartbeat_free_resources(sg_heartbeat *heartbeat)
 {
     renewer_free_resources(&heartbeat->batch_renewer);
     renewer_free_resources(&heartbeat->single_renewer);
-    syncguard_free(heartbeat->retry.heap);
-    syncguard_free(heartbeat->early.heap);
+    sg_heap_free(&heartbeat->retry);
+    sg_heap_free(&heartbeat->early);
 }
 
 void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner)

@@ -63,10 +63,9 @@ struct syncguard_lock {
     struct sg_request *request; /* of the queue that acquired it or releases it; heartbeat.mutex */
     void (*on_end)(syncguard_lock *lock); /* before it is freed, if it has had a request */
     /* heartbeat.mutex guards these */
-    int64_t next_ns;
-    size_t heap_index;
+    sg_heap_entry renewal;
     sg_renewal_queue *queue; /* NULL: in none */
-    syncguard_lock *lost_next;
+    syncguard_link lost;     /* lost_queued */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     char fence[SYNCGUARD_FENCE_SIZE];
     char key[];

@@ -19,12 +19,7 @@ void sg_lost_locks_push(sg_lost_locks *lost, syncguard_lock *lock)
     if (!sg_lock_tells(lock) || lock->lost_queued)
         return;
     lock->lost_queued = true;
-    lock->lost_next = NULL;
-    if (lost->last != NULL)
-        lost->last->lost_next = lock;
-    else
-        lost->first = lock;
-    lost->last = lock;
+    syncguard_links_append(&lost->queued, &lock->lost);
     pthread_cond_broadcast(&lost->changed);
 }
 
@@ -45,7 +40,7 @@ static int64_t lost_locks_check_queue(sg_lost_locks *lost, const sg_renewal_queu
     size_t count = 0;
     int64_t earliest = SYNCGUARD_NO_DEADLINE;
     for (size_t i = 0; i < queue->count; i++) {
-        syncguard_lock *lock = queue->heap[i];
+        syncguard_lock *lock = SG_HEAP_OWNER(queue->entries[i], syncguard_lock, renewal);
         if (!sg_lock_tells(lock) || atomic_load(&lock->released))
             continue;
         if (sg_lock_check_lease(lock) != SYNCGUARD_LOST_NO && count < ENDED_MAX)
@@ -94,10 +89,8 @@ static void lost_locks_wait(sg_lost_locks *lost)
 
 static void lost_locks_tell_first(sg_lost_locks *lost)
 {
-    syncguard_lock *lock = lost->first;
-    lost->first = lock->lost_next;
-    if (lost->first == NULL)
-        lost->last = NULL;
+    syncguard_lock *lock =
+        SYNCGUARD_LINKED(syncguard_links_pop(&lost->queued), syncguard_lock, lost);
     lock->lost_queued = false;
     lost->telling = lock;
     syncguard_lost_fn on_lost = lock->on_lost;
@@ -117,8 +110,8 @@ static void *lost_locks_dispatch(void *argument)
     sg_lost_locks *lost = argument;
     syncguard_backend *backend = lost->backend;
     pthread_mutex_lock(lost->mutex);
-    while (!lost->close_requested && (lost->first != NULL || !lost->stopping)) {
-        if (lost->first != NULL)
+    while (!lost->close_requested && (lost->queued.first != NULL || !lost->stopping)) {
+        if (lost->queued.first != NULL)
             lost_locks_tell_first(lost);
         else
             lost_locks_wait(lost);
@@ -139,15 +132,7 @@ static void lost_locks_unqueue(sg_lost_locks *lost, syncguard_lock *lock)
 {
     if (!lock->lost_queued)
         return;
-    syncguard_lock **link = &lost->first;
-    syncguard_lock *before = NULL;
-    while (*link != lock) {
-        before = *link;
-        link = &(*link)->lost_next;
-    }
-    *link = lock->lost_next;
-    if (lost->last == lock)
-        lost->last = before;
+    syncguard_links_remove(&lost->queued, &lock->lost);
     lock->lost_queued = false;
 }
 

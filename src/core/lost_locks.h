@@ -31,8 +31,7 @@ typedef struct sg_lost_locks {
     bool started;
     bool stopping;
     pthread_t thread;
-    syncguard_lock *first;
-    syncguard_lock *last;
+    syncguard_links queued; /* syncguard_lock */
     syncguard_lock *telling;
     int64_t next_check_ns; /* when a lease may have ended */
     bool close_requested;

@@ -84,7 +84,7 @@ static void queue_free(syncguard_queue *queue)
         pthread_cond_destroy(&queue->changed);
         pthread_mutex_destroy(&queue->mutex);
     }
-    syncguard_free(queue->timers);
+    sg_heap_free(&queue->timers);
     syncguard_free(queue);
     sg_backend_unref(backend);
 }
@@ -370,7 +370,7 @@ bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completi
     if (queue == NULL || completion == NULL || queue_is_forked(queue))
         return false;
     sg_queue_lock(queue);
-    sg_request *first = queue->first_done;
+    sg_request *first = SYNCGUARD_LINKED(queue->done.first, sg_request, done);
     if (first != NULL) {
         sg_request_unlist(first);
         completion_fill(completion, first);

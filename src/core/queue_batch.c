@@ -71,7 +71,7 @@ static int64_t batch_request_deadline(const sg_request *request)
 /* Begins with the first READY request, so that no request is overtaken for ever. */
 static void batch_collect(batch *b)
 {
-    sg_request *request = b->worker->queue->first_ready;
+    sg_request *request = sg_queue_first_ready(b->worker->queue);
     int64_t first_ns = batch_request_deadline(request);
     if (!batch_accepts(request))
         return;
@@ -84,7 +84,7 @@ static void batch_collect(batch *b)
             if (deadline_ns > b->limits.deadline_ns)
                 b->limits.deadline_ns = deadline_ns;
         }
-        request = request->next_ready;
+        request = SYNCGUARD_LINKED(request->ready.next, sg_request, ready);
     }
 }
 

@@ -19,6 +19,8 @@
 
 #include "lock_acquire.h"
 #include "syncguard/queue.h"
+#include "syncguard/sys/list.h"
+#include "util/heap.h"
 
 typedef struct sg_request sg_request;
 
@@ -47,22 +49,19 @@ struct sg_request {
     syncguard_queue *queue;
     syncguard_request id;
     sg_request *next_by_id;
-    sg_request *next_ready;
-    sg_request *previous_ready;
-    sg_request *next_done;
-    sg_request *previous_done;
+    syncguard_link ready;    /* READY */
+    syncguard_link done;     /* listed */
     sg_request *next_extend; /* of the same lock; in the lock's request: the first */
     sg_request *granted_by;  /* extend: the lock's request; NULL once the lock is gone */
     void *context;
     sg_worker *worker; /* RUNNING: the worker whose abort object ends it; or NULL */
-    int64_t timer_ns;
+    sg_heap_entry timer;
     int64_t since_ns;    /* acquire: the time of the next try counts from here */
     int64_t deadline_ns; /* release and extend */
     syncguard_lock *lock;
     syncguard_error *error; /* NULL: none was kept */
     syncguard_status status;
-    uint32_t timer_index; /* in the heap */
-    uint8_t kind;         /* syncguard_completion_kind */
+    uint8_t kind; /* syncguard_completion_kind */
     uint8_t job;
     uint8_t lost; /* syncguard_lost_reason */
     bool listed;  /* its completion is waiting */
@@ -101,13 +100,9 @@ struct syncguard_queue {
     sg_request *by_id[SG_QUEUE_BUCKETS];
     size_t count; /* of requests */
     size_t running;
-    sg_request *first_ready;
-    sg_request *last_ready;
-    sg_request *first_done;
-    sg_request *last_done;
-    sg_request **timers; /* a heap by timer_ns */
-    size_t timer_count;
-    size_t timer_capacity;   /* at least count */
+    syncguard_links ready;
+    syncguard_links done;
+    sg_heap timers;          /* with room for all requests */
     sg_worker keeper;        /* the timekeeper */
     int64_t keeper_until_ns; /* when it wakes up by itself */
     sg_worker *workers;
@@ -129,6 +124,12 @@ void sg_queue_unlock(syncguard_queue *queue);
 bool sg_queue_add(syncguard_queue *queue, sg_request *request);
 /* Gives the request a new id. */
 void sg_queue_rename(sg_request *request);
+/* The first READY request; NULL: there is none. */
+static inline sg_request *sg_queue_first_ready(const syncguard_queue *queue)
+{
+    return SYNCGUARD_LINKED(queue->ready.first, sg_request, ready);
+}
+
 sg_request *sg_queue_find(const syncguard_queue *queue, syncguard_request id);
 /* Frees a request if neither its job nor its completion is open. */
 void sg_queue_free_if_over(sg_request *request);

@@ -20,7 +20,7 @@ static void queue_worker_run_first(sg_worker *worker)
 {
     sg_abort_reset(worker->abort_object); /* it may have ended the request before */
     if (!sg_batch_run(worker))
-        sg_request_run(worker, worker->queue->first_ready);
+        sg_request_run(worker, sg_queue_first_ready(worker->queue));
 }
 
 /* Caller holds the mutex, which is released meanwhile. */
@@ -38,7 +38,7 @@ static void *queue_worker_run(void *argument)
     syncguard_queue *queue = worker->queue;
     sg_queue_lock(queue);
     while (!queue->stopping) {
-        if (queue->first_ready != NULL) {
+        if (queue->ready.first != NULL) {
             queue_worker_run_first(worker);
             continue;
         }
@@ -59,14 +59,14 @@ static void *queue_keeper_run(void *argument)
     syncguard_queue *queue = keeper->queue;
     sg_queue_lock(queue);
     while (!queue->stopping) {
-        sg_request *first = queue->timer_count > 0 ? queue->timers[0] : NULL;
+        sg_heap_entry *first = sg_heap_first(&queue->timers);
         queue->keeper_until_ns = 0; /* awake: it need not be woken */
-        if (first != NULL && first->timer_ns <= syncguard_clock_ns()) {
-            sg_request_expire(first);
-        } else if (queue->worker_count == 0 && queue->first_ready != NULL) {
+        if (first != NULL && first->due_ns <= syncguard_clock_ns()) {
+            sg_request_expire(SG_HEAP_OWNER(first, sg_request, timer));
+        } else if (queue->worker_count == 0 && queue->ready.first != NULL) {
             queue_worker_run_first(keeper);
         } else {
-            queue->keeper_until_ns = first != NULL ? first->timer_ns : SYNCGUARD_NO_DEADLINE;
+            queue->keeper_until_ns = first != NULL ? first->due_ns : SYNCGUARD_NO_DEADLINE;
             queue_worker_sleep(keeper, queue->keeper_until_ns);
         }
     }

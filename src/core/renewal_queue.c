@@ -1,94 +1,34 @@
 /* See renewal_queue.h. */
 #include "renewal_queue.h"
 
-#include <string.h>
-
 #include "lock_state.h"
-#include "syncguard/sys/alloc.h"
 #include "syncguard/sys/random.h"
 
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 
-static void renewal_heap_place(sg_renewal_queue *queue, syncguard_lock *lock, size_t index)
+syncguard_lock *sg_renewal_queue_first(const sg_renewal_queue *queue)
 {
-    queue->heap[index] = lock;
-    lock->heap_index = index;
-}
-
-static void renewal_heap_sift_up(sg_renewal_queue *queue, size_t index)
-{
-    syncguard_lock *lock = queue->heap[index];
-    while (index > 0 && queue->heap[(index - 1) / 2]->next_ns > lock->next_ns) {
-        renewal_heap_place(queue, queue->heap[(index - 1) / 2], index);
-        index = (index - 1) / 2;
-    }
-    renewal_heap_place(queue, lock, index);
-}
-
-static void renewal_heap_sift_down(sg_renewal_queue *queue, size_t index)
-{
-    syncguard_lock *lock = queue->heap[index];
-    for (;;) {
-        size_t child = 2 * index + 1;
-        if (child >= queue->count)
-            break;
-        if (child + 1 < queue->count &&
-            queue->heap[child + 1]->next_ns < queue->heap[child]->next_ns)
-            child++;
-        if (queue->heap[child]->next_ns >= lock->next_ns)
-            break;
-        renewal_heap_place(queue, queue->heap[child], index);
-        index = child;
-    }
-    renewal_heap_place(queue, lock, index);
-}
-
-bool sg_renewal_queue_reserve(sg_renewal_queue *queue, size_t count)
-{
-    if (count <= queue->capacity)
-        return true;
-    size_t capacity = queue->capacity == 0 ? 16 : queue->capacity * 2;
-    if (capacity < count)
-        capacity = count;
-    syncguard_lock **heap = syncguard_malloc(capacity * sizeof(syncguard_lock *));
-    syncguard_lock **old = queue->heap;
-    if (heap == NULL)
-        return false;
-    if (queue->count > 0)
-        memcpy(heap, old, queue->count * sizeof(syncguard_lock *));
-    queue->heap = heap;
-    queue->capacity = capacity;
-    /* Only now, after its pointer is gone: a child forked at any moment frees the heap that it
-     * finds. */
-    syncguard_free(old);
-    return true;
+    return SG_HEAP_OWNER(sg_heap_first(queue), syncguard_lock, renewal);
 }
 
 void sg_renewal_queue_push(sg_renewal_queue *queue, syncguard_lock *lock)
 {
-    renewal_heap_place(queue, lock, queue->count++);
-    renewal_heap_sift_up(queue, lock->heap_index);
+    sg_heap_push(queue, &lock->renewal);
     lock->queue = queue;
 }
 
 void sg_renewal_queue_remove(syncguard_lock *lock)
 {
-    sg_renewal_queue *queue = lock->queue;
-    size_t index = lock->heap_index;
+    sg_heap_remove(lock->queue, &lock->renewal);
     lock->queue = NULL;
-    queue->count--;
-    if (index == queue->count)
-        return;
-    renewal_heap_place(queue, queue->heap[queue->count], index);
-    renewal_heap_sift_up(queue, index);
-    renewal_heap_sift_down(queue, queue->heap[index]->heap_index);
 }
 
 void sg_renewal_queue_move_all(sg_renewal_queue *from, sg_renewal_queue *to)
 {
     while (from->count > 0) {
-        syncguard_lock *lock = from->heap[from->count - 1];
+        syncguard_lock *lock =
+            SG_HEAP_OWNER(from->entries[from->count - 1], syncguard_lock, renewal);
         sg_renewal_queue_remove(lock);
         sg_renewal_queue_push(to, lock);
     }
@@ -96,7 +36,7 @@ void sg_renewal_queue_move_all(sg_renewal_queue *from, sg_renewal_queue *to)
 
 int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue)
 {
-    return queue->count > 0 ? queue->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;
+    return queue->count > 0 ? queue->entries[0]->due_ns : SYNCGUARD_NO_DEADLINE;
 }
 
 /* ---- when to renew ---- */
@@ -123,7 +63,7 @@ static void renewal_schedule_at(syncguard_lock *lock, int64_t next_ns)
     int64_t lease_end = sg_lock_lease_end(lock);
     int64_t third = syncguard_clock_after(0, lock->wanted_ttl_ms) / 3;
     bool too_late = sg_renewal_is_last_lease(lock) && lease_end - next_ns < third;
-    lock->next_ns = next_ns < lease_end && !too_late ? next_ns : lease_end;
+    lock->renewal.due_ns = next_ns < lease_end && !too_late ? next_ns : lease_end;
 }
 
 void sg_renewal_schedule(syncguard_lock *lock)

@@ -53,8 +53,7 @@
 struct sg_key_waiters {
     sg_key_waiters *next; /* in its bucket */
     uint64_t hash;
-    sg_waiter *first;
-    sg_waiter *last;
+    syncguard_links waiters; /* sg_waiter */
     uint64_t events;
     bool armed;
     bool unhandled; /* an event found all waiters away */
@@ -150,29 +149,9 @@ static void key_waiters_remove(sg_wait_queue *queue, sg_key_waiters *waiters)
     syncguard_free(waiters);
 }
 
-static void waiter_append(sg_key_waiters *waiters, sg_waiter *waiter)
+static sg_waiter *waiter_of(syncguard_link *link)
 {
-    waiter->key_waiters = waiters;
-    waiter->next = NULL;
-    waiter->previous = waiters->last;
-    if (waiters->last != NULL)
-        waiters->last->next = waiter;
-    else
-        waiters->first = waiter;
-    waiters->last = waiter;
-}
-
-static void waiter_unlink(sg_waiter *waiter)
-{
-    sg_key_waiters *waiters = waiter->key_waiters;
-    if (waiter->previous != NULL)
-        waiter->previous->next = waiter->next;
-    else
-        waiters->first = waiter->next;
-    if (waiter->next != NULL)
-        waiter->next->previous = waiter->previous;
-    else
-        waiters->last = waiter->previous;
+    return SYNCGUARD_LINKED(link, sg_waiter, link);
 }
 
 static void waiter_begin_try(sg_waiter *waiter)
@@ -203,10 +182,10 @@ static void waiter_choose(sg_waiter *waiter)
 /* The first waiter of the key that can try; with idle: whose acquire is not trying another key. */
 static sg_waiter *key_waiters_first_free(const sg_key_waiters *waiters, bool idle)
 {
-    sg_waiter *waiter = waiters->first;
+    sg_waiter *waiter = waiter_of(waiters->waiters.first);
     while (waiter != NULL &&
            (waiter->trying || waiter->waiting->away || (idle && waiter->waiting->trying > 0)))
-        waiter = waiter->next;
+        waiter = waiter_of(waiter->link.next);
     return waiter;
 }
 
@@ -227,9 +206,9 @@ static void key_waiters_wake_one(sg_key_waiters *waiters)
 /* The waiter that watches the time for all waiters of the key. */
 static sg_waiter *key_waiters_first_present(const sg_key_waiters *waiters)
 {
-    sg_waiter *waiter = waiters->first;
+    sg_waiter *waiter = waiter_of(waiters->waiters.first);
     while (waiter != NULL && waiter->waiting->away)
-        waiter = waiter->next;
+        waiter = waiter_of(waiter->link.next);
     return waiter;
 }
 
@@ -260,7 +239,8 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
     if (waiters != NULL) {
         sg_waiter *waiter = &waiting->waiters[waiting->count];
         *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
-        waiter_append(waiters, waiter);
+        waiter->key_waiters = waiters;
+        syncguard_links_append(&waiters->waiters, &waiter->link);
         /* Compared now that the key is in its bucket: a later change finds it. */
         if (atomic_load(&queue->changes) != waiting->changes)
             waiter->missed = true;
@@ -280,13 +260,13 @@ static void waiter_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
     bool was_first = key_waiters_first_present(waiters) == waiter;
     bool unanswered = waiter->trying && granted_until_ns == 0;
     waiter_end_try(waiter);
-    waiter_unlink(waiter);
+    syncguard_links_remove(&waiters->waiters, &waiter->link);
     if (granted_until_ns != 0) {
         waiters->armed = false;
         waiters->expires_ns = granted_until_ns;
         key_waiters_set_armed_ms(waiters, 0);
     }
-    if (waiters->first == NULL) {
+    if (waiters->waiters.first == NULL) {
         /* Under the mutex, so that it cannot undo the arming of the next waiters of this key. */
         if (backend->ops->unwatch != NULL)
             backend->ops->unwatch(backend, waiters->key, waiters->key_length);

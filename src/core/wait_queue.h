@@ -21,8 +21,7 @@ struct sg_waiting;
 typedef struct sg_waiter {
     struct sg_waiting *waiting;
     sg_key_waiters *key_waiters;
-    struct sg_waiter *next;
-    struct sg_waiter *previous;
+    syncguard_link link;
     bool woken;  /* chosen to try after an event */
     bool trying; /* chosen, or making a try */
     bool missed; /* a change may have happened before it joined: try once */

@@ -18,37 +18,13 @@ syncguard_status syncguard_gate_init(syncguard_gate *gate, int places, syncguard
     if (pthread_mutex_init(&gate->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     gate->places = places;
-    gate->first = NULL;
-    gate->last = NULL;
+    gate->waiters = (syncguard_links){NULL, NULL};
     return SYNCGUARD_OK;
 }
 
 void syncguard_gate_destroy(syncguard_gate *gate)
 {
     pthread_mutex_destroy(&gate->mutex);
-}
-
-static void gate_append_waiter(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
-{
-    waiter->next = NULL;
-    waiter->previous = gate->last;
-    if (gate->last != NULL)
-        gate->last->next = waiter;
-    else
-        gate->first = waiter;
-    gate->last = waiter;
-}
-
-static void gate_remove_waiter(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
-{
-    if (waiter->previous != NULL)
-        waiter->previous->next = waiter->next;
-    else
-        gate->first = waiter->next;
-    if (waiter->next != NULL)
-        waiter->next->previous = waiter->previous;
-    else
-        gate->last = waiter->previous;
 }
 
 /* With the mutex held: takes a free place. */
@@ -63,10 +39,10 @@ static bool gate_try_enter(syncguard_gate *gate)
 void syncguard_gate_leave(syncguard_gate *gate)
 {
     pthread_mutex_lock(&gate->mutex);
-    struct syncguard_gate_waiter *waiter = gate->first;
+    syncguard_gate_waiter *waiter =
+        SYNCGUARD_LINKED(syncguard_links_pop(&gate->waiters), syncguard_gate_waiter, link);
     bool light = waiter != NULL && waiter->parker.light;
     if (waiter != NULL) {
-        gate_remove_waiter(gate, waiter);
         waiter->admitted = true;
         if (!light)
             syncguard_parker_unpark(&waiter->parker);
@@ -89,7 +65,7 @@ static syncguard_status gate_wait_in_queue(syncguard_gate *gate,
     pthread_mutex_lock(&gate->mutex);
     bool admitted = waiter->admitted;
     if (!admitted)
-        gate_remove_waiter(gate, waiter);
+        syncguard_links_remove(&gate->waiters, &waiter->link);
     pthread_mutex_unlock(&gate->mutex);
     if (admitted && status != SYNCGUARD_OK) {
         /* The place came too late: it goes to the next waiter. */
@@ -110,7 +86,7 @@ static syncguard_status gate_wait_to_enter(syncguard_gate *gate, const syncguard
     pthread_mutex_lock(&gate->mutex);
     bool in = gate_try_enter(gate); /* a place may have become free while the parker was opened */
     if (!in)
-        gate_append_waiter(gate, &waiter);
+        syncguard_links_append(&gate->waiters, &waiter.link);
     pthread_mutex_unlock(&gate->mutex);
     if (!in)
         status = gate_wait_in_queue(gate, &waiter, limits, err);

@@ -26,6 +26,20 @@ typedef struct sg_heap {
     size_t capacity;
 } sg_heap;
 
+static inline sg_heap_entry *sg_heap_first(const sg_heap *heap)
+{
+    return heap->count > 0 ? heap->entries[0] : NULL;
+}
+
+static inline void *sg_heap_entry_owner(sg_heap_entry *entry, size_t offset)
+{
+    return entry != NULL ? (char *)entry - offset : NULL;
+}
+
+/* What embeds the entry as the given member; NULL for NULL. */
+#define SG_HEAP_OWNER(entry, type, member)                                                         \
+    ((type *)sg_heap_entry_owner((entry), offsetof(type, member)))
+
 /* Makes room for so many entries in all; false: out of memory. */
 bool sg_heap_reserve(sg_heap *heap, size_t count);
 /* The entry is in no heap, its due_ns is set, and there is room for it. */

@@ -53,10 +53,10 @@ static void a_slow_failure_is_tried_again_at_once(void **state)
                            .lease = now + 60000 * SYNCGUARD_NS_PER_MS,
                            .hold_end_ns = SYNCGUARD_NO_DEADLINE};
     sg_renewal_schedule_retry(&lock, now);
-    assert_int_equal(lock.next_ns, now + TTL_MS / 20 * SYNCGUARD_NS_PER_MS);
+    assert_int_equal(lock.renewal.due_ns, now + TTL_MS / 20 * SYNCGUARD_NS_PER_MS);
     sg_renewal_schedule_retry(&lock, now - 1000 * SYNCGUARD_NS_PER_MS);
-    assert_true(lock.next_ns >= now);
-    assert_true(lock.next_ns <= syncguard_clock_ns());
+    assert_true(lock.renewal.due_ns >= now);
+    assert_true(lock.renewal.due_ns <= syncguard_clock_ns());
 }
 
 static void max_hold_ends_the_lock(void **state)
@@ -100,7 +100,7 @@ static void max_hold_end_affects_no_other_lock(void **state)
     syncguard_lock late = {
         .ttl_ms = TTL_MS, .wanted_ttl_ms = TTL_MS, .lease = end, .hold_end_ns = end};
     sg_renewal_schedule_retry(&late, now);
-    assert_int_equal(late.next_ns, end); /* nor are they retried when little time is left */
+    assert_int_equal(late.renewal.due_ns, end); /* nor are they retried when little time is left */
     syncguard_close(&p->base);
 }
 

@@ -282,7 +282,7 @@ static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort
         pthread_join(threads[i], NULL);
     /* Nothing is lost: all places are free again. */
     assert_int_equal(c->gate.places, places);
-    assert_null(c->gate.first);
+    assert_null(c->gate.waiters.first);
     assert_true(c->most <= places);
     assert_int_equal(c->entered + c->refused, 1600);
     syncguard_gate_destroy(&c->gate);
@@ -335,8 +335,8 @@ static int gate_count_waiting(syncguard_gate *gate)
 {
     pthread_mutex_lock(&gate->mutex);
     int count = 0;
-    if (gate->first != NULL)
-        count = gate->first == gate->last ? 1 : 2;
+    if (gate->waiters.first != NULL)
+        count = gate->waiters.first == gate->waiters.last ? 1 : 2;
     pthread_mutex_unlock(&gate->mutex);
     return count;
 }

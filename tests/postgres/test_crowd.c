@@ -50,7 +50,7 @@ static int queue_length(syncguard_backend *backend)
     syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
     pthread_mutex_lock(&gate->mutex);
     int count = 0;
-    for (const syncguard_gate_waiter *each = gate->first; each != NULL; each = each->next)
+    for (const syncguard_link *each = gate->waiters.first; each != NULL; each = each->next)
         count++;
     pthread_mutex_unlock(&gate->mutex);
     return count;

@@ -25,9 +25,14 @@ typedef struct syncguard_links {
     syncguard_link *last;
 } syncguard_links;
 
-/* What embeds a link, which is not NULL, as the given member. */
+static inline void *syncguard_linked(syncguard_link *link, size_t offset)
+{
+    return link != NULL ? (char *)link - offset : NULL;
+}
+
+/* What embeds the link as the given member; NULL for NULL. */
 #define SYNCGUARD_LINKED(link, type, member)                                                       \
-    ((type *)(void *)((char *)(link)-offsetof(type, member)))
+    ((type *)syncguard_linked((link), offsetof(type, member)))
 
 static inline void syncguard_links_append(syncguard_links *list, syncguard_link *link)
 {

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "../abort.h"
+#include "list.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -100,13 +101,11 @@ SYNCGUARD_API syncguard_status syncguard_parker_park(syncguard_parker *parker,
 typedef struct syncguard_gate {
     pthread_mutex_t mutex;
     int places;
-    struct syncguard_gate_waiter *first;
-    struct syncguard_gate_waiter *last;
+    syncguard_links waiters; /* syncguard_gate_waiter */
 } syncguard_gate;
 typedef struct syncguard_gate_waiter {
     syncguard_parker parker;
-    struct syncguard_gate_waiter *next;
-    struct syncguard_gate_waiter *previous;
+    syncguard_link link;
     bool admitted;
 } syncguard_gate_waiter;
 SYNCGUARD_API syncguard_status syncguard_gate_init(syncguard_gate *gate, int places,
