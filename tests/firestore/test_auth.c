@@ -477,7 +477,7 @@ static void an_idle_connection_that_died(void **state)
     bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
-    assert_non_null(((sg_firestore_backend *)mine)->pool.handles);
+    assert_non_null(((sg_firestore_backend *)mine)->pool.handles.first);
     syncguard_close(mine);
 }
 

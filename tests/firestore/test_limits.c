@@ -303,8 +303,10 @@ static void while_resolving_to_send_again(void **state)
     bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     /* As if the minute for which libcurl caches the name had passed. */
-    curl_easy_setopt(((sg_firestore_backend *)mine)->pool.handles->easy, CURLOPT_DNS_CACHE_TIMEOUT,
-                     0L);
+    curl_easy_setopt(SYNCGUARD_LINKED(((sg_firestore_backend *)mine)->pool.handles.first,
+                                      sg_firestore_handle, link)
+                         ->easy,
+                     CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 300;

@@ -40,10 +40,9 @@ typedef struct sg_firestore_socket {
 } sg_firestore_socket;
 
 typedef struct sg_firestore_handle {
-    void *multi; /* CURLM */
-    void *easy;  /* CURL */
-    struct sg_firestore_handle *next;
-    struct sg_firestore_handle *previous;
+    void *multi;         /* CURLM */
+    void *easy;          /* CURL */
+    syncguard_link link; /* in the pool */
     bool in_use;
     uint64_t returned; /* number of its last return to the pool */
     /* connections, and libcurl's own socket pair where it is known */

@@ -30,23 +30,9 @@ static void firestore_pool_init_curl(void)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void firestore_pool_link(sg_firestore_pool *pool, sg_firestore_handle *handle)
+static sg_firestore_handle *firestore_handle_of(syncguard_link *link)
 {
-    handle->next = pool->handles;
-    handle->previous = NULL;
-    if (pool->handles != NULL)
-        pool->handles->previous = handle;
-    pool->handles = handle;
-}
-
-static void firestore_pool_unlink(sg_firestore_pool *pool, sg_firestore_handle *handle)
-{
-    if (handle->previous != NULL)
-        handle->previous->next = handle->next;
-    else
-        pool->handles = handle->next;
-    if (handle->next != NULL)
-        handle->next->previous = handle->previous;
+    return SYNCGUARD_LINKED(link, sg_firestore_handle, link);
 }
 
 static void firestore_pool_drop_holder(atomic_int *holders)
@@ -74,7 +60,8 @@ bool sg_firestore_out_of_descriptors(void)
 static sg_firestore_handle *firestore_pool_last_returned(const sg_firestore_pool *pool)
 {
     sg_firestore_handle *last = NULL;
-    for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
+    for (syncguard_link *link = pool->handles.first; link != NULL; link = link->next) {
+        sg_firestore_handle *handle = firestore_handle_of(link);
         if (!handle->in_use && (last == NULL || handle->returned > last->returned))
             last = handle;
     }
@@ -87,7 +74,7 @@ static sg_firestore_handle *firestore_pool_find_idle(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = firestore_pool_last_returned(pool);
     while (handle != NULL && !sg_firestore_handle_intact(handle)) {
-        firestore_pool_unlink(pool, handle);
+        syncguard_links_remove(&pool->handles, &handle->link);
         handle = firestore_pool_last_returned(pool);
     }
     return handle;
@@ -104,7 +91,7 @@ static syncguard_status firestore_pool_take(sg_firestore_pool *pool, sg_firestor
     if (*out == NULL && may_create) {
         *out = sg_firestore_handle_create(&pool->trust);
         if (*out != NULL)
-            firestore_pool_link(pool, *out);
+            syncguard_links_append(&pool->handles, &(*out)->link);
     }
     if (*out != NULL)
         (*out)->in_use = true;
@@ -155,7 +142,7 @@ static void *firestore_pool_reap_handle(void *argument)
 void sg_firestore_pool_abandon(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
     pthread_mutex_lock(&pool->mutex);
-    firestore_pool_unlink(pool, handle);
+    syncguard_links_remove(&pool->handles, &handle->link);
     pthread_mutex_unlock(&pool->mutex);
     handle->reply = NULL;
     handle->holders = pool->holders;
@@ -250,14 +237,11 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
 
 void sg_firestore_pool_destroy(sg_firestore_pool *pool)
 {
-    sg_firestore_handle *handle = pool->handles;
-    while (handle != NULL) {
-        sg_firestore_handle *next = handle->next;
+    while (pool->handles.first != NULL) {
+        sg_firestore_handle *handle = firestore_handle_of(syncguard_links_pop(&pool->handles));
         if (sg_firestore_handle_intact(handle))
             sg_firestore_handle_free(handle);
-        handle = next;
     }
-    pool->handles = NULL;
     pthread_mutex_destroy(&pool->mutex);
     syncguard_gate_destroy(&pool->gate);
     firestore_pool_free_settings(pool);
@@ -267,13 +251,14 @@ syncguard_status sg_firestore_pool_after_fork(sg_firestore_pool *pool, syncguard
 {
     /* libcurl would write to connections that the parent uses, and may have been in the middle of
      * anything when the process forked: its handles are left alone for good. */
-    for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
+    for (syncguard_link *link = pool->handles.first; link != NULL; link = link->next) {
+        sg_firestore_handle *handle = firestore_handle_of(link);
         for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
             syncguard_fd_close_inherited(handle->sockets[i].fd, handle->sockets[i].identity);
             handle->sockets[i].fd = -1;
         }
     }
-    pool->handles = NULL;
+    pool->handles = (syncguard_links){NULL, NULL};
     /* The threads of abandoned transfers are the parent's. */
     atomic_store(pool->holders, 1);
     return firestore_pool_init_locks(pool, err);

@@ -12,8 +12,8 @@ typedef struct sg_firestore_pool {
     pthread_mutex_t mutex; /* guards the list and returns */
     syncguard_gate gate;
     int size;
-    sg_firestore_handle *handles; /* of this process */
-    uint64_t returns;             /* so far */
+    syncguard_links handles; /* sg_firestore_handle, of this process */
+    uint64_t returns;        /* so far */
     sg_firestore_trust trust;
     atomic_int *holders; /* owners of this count: the pool, and each abandoned transfer */
 } sg_firestore_pool;
