@@ -48,7 +48,6 @@ static syncguard_status core_create(syncguard_backend *backend, const syncguard_
         return syncguard_fail_memory(err);
     core->wait_queue = queue != NULL ? queue : &core->own_queue;
     core->counters = &core->own_counters;
-    core->watches = store->unwatch != NULL;
     core->undoes_many = store->undo_many != NULL;
     core->does_many = store->do_many != NULL;
     core->checks_connections = store->connection_ended != NULL;
@@ -58,7 +57,8 @@ static syncguard_status core_create(syncguard_backend *backend, const syncguard_
         goto no_warnings;
     if (sg_incidents_init(&core->incidents, err) != SYNCGUARD_OK)
         goto no_incidents;
-    if (sg_wait_queue_init(&core->own_queue, core->watches, err) != SYNCGUARD_OK)
+    bool notified = sg_capabilities_report_releases(&backend->capabilities);
+    if (sg_wait_queue_init(&core->own_queue, notified, err) != SYNCGUARD_OK)
         goto no_queue;
     if (sg_background_init(&core->background, backend, err) != SYNCGUARD_OK)
         goto no_background;
@@ -97,7 +97,6 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
     syncguard_status status =
         core_create(outer, &inner->core->options, inner->core->wait_queue, inner->ops, err);
     if (status == SYNCGUARD_OK) { /* inner may be a decorator itself */
-        outer->core->watches = inner->core->watches;
         outer->core->undoes_many = inner->core->undoes_many;
         outer->core->does_many = inner->core->does_many;
         outer->core->checks_connections = inner->core->checks_connections;

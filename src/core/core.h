@@ -28,7 +28,6 @@ struct syncguard_core {
     _Atomic pid_t pid;     /* process that this copy belongs to; -pid while that child resets it */
     sg_wait_queue own_queue;
     sg_wait_queue *wait_queue; /* own_queue, or that of the decorated backend */
-    bool watches;              /* the store can report releases */
     bool undoes_many;
     bool does_many;
     bool checks_connections;
@@ -39,6 +38,12 @@ struct syncguard_core {
     sg_heartbeat heartbeat;
     sg_fence_warnings fence_warnings;
 };
+
+/* Whether the store reports releases by others, so that waiters need not find them out. */
+static inline bool sg_capabilities_report_releases(const syncguard_capabilities *capabilities)
+{
+    return capabilities->wakes_waiters && capabilities->is_shared;
+}
 
 /* For decorators: outer uses the options and the wait queue of inner, which must outlive it. */
 syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,

@@ -161,8 +161,12 @@ static void fake_destroy(syncguard_backend *backend)
 static fake_backend *fake_open_with(const syncguard_backend_ops *ops,
                                     const syncguard_options *options)
 {
-    static const syncguard_capabilities capabilities = {
-        .backend = "fake", .supports_fencing = true, .time_authority = SYNCGUARD_TIME_SERVER};
+    bool reports_releases = ops->unwatch != NULL;
+    const syncguard_capabilities capabilities = {.backend = "fake",
+                                                 .supports_fencing = true,
+                                                 .time_authority = SYNCGUARD_TIME_SERVER,
+                                                 .wakes_waiters = reports_releases,
+                                                 .is_shared = reports_releases};
     const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
     fake_backend *p = calloc(1, sizeof *p);
     if (p == NULL)

@@ -16,11 +16,9 @@ static syncguard_status always_locked(fake_backend *p, syncguard_acquire_op *op,
     return SYNCGUARD_LOCKED;
 }
 
-/* I-LCK-02, I-LCK-03: eleven counted attempts, and the one after joining. */
-static void retries_are_counted(void **state)
+/* attempts: eleven that are counted, and the one after joining if the store reports releases. */
+static void check_ten_retries(fake_backend *p, int attempts)
 {
-    (void)state;
-    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 2;
@@ -31,8 +29,30 @@ static void retries_are_counted(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_null(lock);
-    assert_int_equal(atomic_load(&p->acquires), 12);
-    assert_int_equal(atomic_load(&p->watched), 11);
+    assert_int_equal(atomic_load(&p->acquires), attempts);
+    assert_int_equal(atomic_load(&p->watched), attempts - 1);
+}
+
+/* I-LCK-02, I-LCK-03 */
+static void retries_are_counted(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    check_ten_retries(p, 12);
+    assert_int_equal(atomic_load(&p->unwatches), 1);
+    syncguard_close(&p->base);
+}
+
+/* No release can be reported before the waiter joins, so there is nothing to miss. */
+static void a_store_that_reports_nothing_is_not_tried_after_joining(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open_silent(NULL);
+    check_ten_retries(p, 11);
+    syncguard_close(&p->base);
+    p = fake_backend_open(NULL);
+    p->base.capabilities.wakes_waiters = false; /* as with no_tracking or listen=0 */
+    check_ten_retries(p, 11);
     assert_int_equal(atomic_load(&p->unwatches), 1);
     syncguard_close(&p->base);
 }
@@ -532,6 +552,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retries_are_counted),
+        cmocka_unit_test(a_store_that_reports_nothing_is_not_tried_after_joining),
         cmocka_unit_test(no_retries_mean_one_attempt),
         cmocka_unit_test(the_message_says_what_ended_the_waiting),
         cmocka_unit_test(unavailability_is_retried_if_asked),

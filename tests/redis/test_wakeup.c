@@ -299,6 +299,39 @@ static void child_closes_what_it_inherited(void **state)
     syncguard_close(other);
 }
 
+/* The calls of scripts by a waiter that gives up after one retry. */
+static long wakeup_count_tries(const char *query, const char *key)
+{
+    syncguard_backend *holder = open_url(test_url);
+    syncguard_backend *waiting = open_with(query);
+    syncguard_lock *held = NULL;
+    assert_int_equal(syncguard_lock_acquire(holder, key, NULL, &held, NULL), SYNCGUARD_OK);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = 1;
+    options.retry_delay_ms = 200;
+    syncguard_lock *lock = NULL;
+    /* After the first time the connections are open and the scripts loaded. */
+    assert_int_equal(syncguard_lock_acquire(waiting, key, &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    long before = raw_calls("evalsha");
+    assert_int_equal(syncguard_lock_acquire(waiting, key, &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    long calls = raw_calls("evalsha") - before;
+    syncguard_lock_dispose(held);
+    syncguard_close(waiting);
+    syncguard_close(holder);
+    return calls;
+}
+
+/* The try after joining finds releases that were reported before; without reports there are none.
+ */
+static void without_tracking_there_is_no_try_after_joining(void **state)
+{
+    (void)state;
+    assert_int_equal(wakeup_count_tries("connections=1", "tracked"), 3);
+    assert_int_equal(wakeup_count_tries("no_tracking=true", "untracked"), 2);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -308,6 +341,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(extend_does_not_end_the_watching),
         cmocka_unit_test(lost_reporting_is_set_up_again),
         cmocka_unit_test(flushing_the_store_wakes),
+        cmocka_unit_test(without_tracking_there_is_no_try_after_joining),
         cmocka_unit_test(forbidden_tracking_falls_back_to_polling),
         cmocka_unit_test(many_waiters_try_once_per_release),
         cmocka_unit_test(crashed_holder_is_followed_at_expiry),

@@ -92,7 +92,8 @@ typedef struct syncguard_backend_ops { /* the operations of a backend */
     syncguard_status (*cleanup)(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                 syncguard_error *err);
     /* The last waiter for key is gone: end the notifications that watch asked for. Called with the
-     * wait queue locked: must neither wait for the network nor call the core. May be NULL. */
+     * wait queue locked: must neither wait for the network nor call the core. NULL: there is
+     * nothing to end. */
     void (*unwatch)(syncguard_backend *backend, const char *key, size_t key_length);
     /* Reports settings of the store that would break a guarantee; changes nothing. May be NULL. */
     syncguard_status (*diagnose)(syncguard_backend *backend, const syncguard_limits *limits,

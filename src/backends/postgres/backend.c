@@ -81,7 +81,6 @@ static const syncguard_backend_ops ops = {
 static syncguard_status pg_backend_init(sg_pg *pg, const sg_pg_config *config, syncguard_error *err)
 {
     pg->pid = getpid();
-    pg->base.capabilities.wakes_waiters = config->own.listen;
     pg->pooler = config->own.pooler;
     pg->statements.locks = config->locks;
     pg->statements.fences = config->fences;
@@ -120,7 +119,9 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
     sg_pg *pg = syncguard_calloc(1, sizeof *pg);
     if (pg == NULL)
         return syncguard_fail_memory(err);
-    status = syncguard_backend_init(&pg->base, &ops, &capabilities, &config.common, err);
+    syncguard_capabilities able = capabilities;
+    able.wakes_waiters = config.own.listen;
+    status = syncguard_backend_init(&pg->base, &ops, &able, &config.common, err);
     if (status != SYNCGUARD_OK) {
         syncguard_free(pg);
         return status;

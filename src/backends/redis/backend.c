@@ -163,12 +163,13 @@ static syncguard_status redis_backend_init(sg_redis_backend *backend,
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_name_tombstone(config, &backend->tombstone);
+    syncguard_capabilities able = capabilities;
+    able.wakes_waiters = config->tracking;
     status =
         syncguard_backend_init(&backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops,
-                               &capabilities, common, err);
+                               &able, common, err);
     if (status != SYNCGUARD_OK)
         return status;
-    backend->base.capabilities.wakes_waiters = config->tracking;
     status = redis_transport_init(backend, err);
     if (status != SYNCGUARD_OK)
         redis_transport_fini(backend, false);
