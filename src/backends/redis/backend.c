@@ -7,11 +7,8 @@
 
 #include <string.h>
 
-#include "diagnose.h"
-#include "mutate.h"
 #include "notify.h"
-#include "read.h"
-#include "renew.h"
+#include "operations.h"
 #include "syncguard/sys/options.h"
 
 static syncguard_status redis_transport_init_link(sg_redis_backend *backend, sg_redis_link *link,
@@ -165,9 +162,8 @@ static syncguard_status redis_backend_init(sg_redis_backend *backend,
     sg_redis_name_tombstone(config, &backend->tombstone);
     syncguard_capabilities able = capabilities;
     able.wakes_waiters = config->tracking;
-    status =
-        syncguard_backend_init(&backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops,
-                               &able, common, err);
+    status = syncguard_backend_init(
+        &backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops, &able, common, err);
     if (status != SYNCGUARD_OK)
         return status;
     status = redis_transport_init(backend, err);

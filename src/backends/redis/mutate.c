@@ -2,12 +2,11 @@
  * Operations that change something: acquire, release, extend, undo, cleanup. Each is one script;
  * the scripts decide, this file sends them and interprets the replies.
  */
-#include "mutate.h"
+#include "operations.h"
 
 #include <string.h>
 
 #include "cluster.h"
-#include "confirm.h"
 #include "notify.h"
 #include "record.h"
 
