@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "backends/firestore/credentials.h"
-#include "backends/firestore/jwt.h"
+#include "backends/firestore/token.h"
 #include "fuzz.h"
 #include "syncguard/sys/alloc.h"
 

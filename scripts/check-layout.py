@@ -31,7 +31,7 @@ OPERATIONS = {
     "is_locked": ["read.c"], "lookup": ["read.c"], "list": ["read.c"], "unwatch": ["notify.c"],
     "diagnose": ["diagnose.c"], "after_fork": ["backend.c"], "destroy": ["backend.c"],
 }
-ALWAYS = ["backend.c", "options.c", "mutate.c", "read.c", "diagnose.c"]
+ALWAYS = ["backend.c", "operations.h", "options.c", "mutate.c", "read.c", "diagnose.c"]
 # Names of earlier layouts, and what has replaced them.
 RENAMED = {"module.c": "backend.c", "open.c": "backend.c", "memory.c": "backend.c",
            "internal.h": "one header per subject", "ops.c": "mutate.c or read.c",

@@ -104,8 +104,9 @@ for path in filter(None, files):
         check_layers(path, lines)
         check_calls(path, text, lines)
         if path.startswith(("src/", "include/")):
-            if len(lines) > MAX_FILE:
-                fault(path, len(lines), f"{len(lines)} lines, at most {MAX_FILE}")
+            count = text.count("\n")
+            if count > MAX_FILE:
+                fault(path, count, f"{count} lines, at most {MAX_FILE}")
             if not text.startswith("/*"):
                 fault(path, 1, "no head comment")
 

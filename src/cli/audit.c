@@ -8,7 +8,6 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "audit.h"
 #include "report.h"
 #include "store.h"
 #include "text.h"

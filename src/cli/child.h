@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "options.h"
 #include "watchdog.h"
 
 struct termios;
@@ -45,5 +46,9 @@ bool cli_child_give_terminal(cli_child *child);
 /* Takes the terminal back; with restore_modes, also restores the modes that the child changed. */
 void cli_child_take_terminal(cli_child *child, bool restore_modes);
 void cli_child_free(cli_child *child);
+
+/* supervise.c. Starts argv as the child, and returns its exit code when it has ended. */
+int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child *child,
+                  char **argv, char **variables);
 
 #endif

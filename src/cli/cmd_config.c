@@ -4,7 +4,6 @@
 #include "commands.h"
 #include "exitcode.h"
 #include "json.h"
-#include "places.h"
 #include "report.h"
 #include "store.h"
 #include "text.h"

@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 
-#include "audit.h"
 #include "commands.h"
 #include "exitcode.h"
 #include "report.h"

@@ -12,7 +12,6 @@
 #include "report.h"
 #include "signals.h"
 #include "store.h"
-#include "supervise.h"
 #include "text.h"
 #include "times.h"
 #include "variables.h"

@@ -39,4 +39,11 @@ void cli_status_line(const char *text);
 /* True if stderr is a terminal that can replace a line and this process is in its foreground. */
 bool cli_has_status_line(void);
 
+/* audit.c: the audit line, a record, for the operators of the store, of what a user did to the lock
+ * of another owner. Writes time, operator, action, store, key, owner, fence and result to stderr,
+ * and to syslog if asked for. The line contains neither the lock id nor credentials of the URL.
+ * False if the line could not be written to stderr. */
+bool cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
+               const char *result, bool to_syslog);
+
 #endif

@@ -1,5 +1,5 @@
-/* The store that the options name: its URL, the part of the URL that may be printed, and the owner
- * label. */
+/* The store that the options name: the places of its URL, the URL, the part of it that may be
+ * printed, and the owner label. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -10,11 +10,50 @@
 #include <unistd.h>
 
 #include "exitcode.h"
-#include "places.h"
 #include "report.h"
 #include "signals.h"
 #include "store.h"
 #include "text.h"
+
+/* ---- places of the URL ---- */
+
+static bool path_is_absolute(const char *path)
+{
+    return path != NULL && path[0] == '/';
+}
+
+static void url_source_check_file(cli_place *p)
+{
+    struct stat about;
+    if (stat(p->name, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        p->unset = "does not exist";
+}
+
+size_t cli_find_places(const cli_options *options, cli_place places[CLI_PLACES])
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    memset(places, 0, CLI_PLACES * sizeof *places);
+    snprintf(places[0].name, CLI_PLACE_SIZE, "-b");
+    places[0].unset = options->backend == NULL ? "not given" : NULL;
+    snprintf(places[1].name, CLI_PLACE_SIZE, "SYNCGUARD_URL");
+    places[1].unset = getenv("SYNCGUARD_URL") == NULL ? "not set" : NULL;
+    if (path_is_absolute(config) || path_is_absolute(home))
+        snprintf(places[2].name, CLI_PLACE_SIZE, "%s%s/syncguard/url",
+                 path_is_absolute(config) ? config : home,
+                 path_is_absolute(config) ? "" : "/.config");
+    else
+        snprintf(places[2].name, CLI_PLACE_SIZE, "~/.config/syncguard/url");
+    url_source_check_file(&places[2]);
+    snprintf(places[3].name, CLI_PLACE_SIZE, "/etc/syncguard/url");
+    url_source_check_file(&places[3]);
+    snprintf(places[4].name, CLI_PLACE_SIZE, "default");
+    size_t used = 0;
+    while (places[used].unset != NULL)
+        used++;
+    return used;
+}
+
+/* ---- the URL ---- */
 
 /* Reads the URL from the file that place names with @. call limits the wait for a pipe. */
 static int store_read_url_file(const char *place, const char *path, const syncguard_call *call,

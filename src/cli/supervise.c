@@ -20,10 +20,10 @@
 #include <sys/timerfd.h>
 #endif
 
+#include "child.h"
 #include "exitcode.h"
 #include "report.h"
 #include "signals.h"
-#include "supervise.h"
 #include "text.h"
 #include "times.h"
 #include "waiting.h"

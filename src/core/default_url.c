@@ -1,18 +1,17 @@
 /* The store for callers that name none: the configured one, else an embedded file. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/default_url.h"
-#include "core/url_file.h"
-#include "syncguard/default_url.h"
 #include "syncguard/sys/cancel.h"
 #include "syncguard/sys/environment.h"
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/url.h"
-#include "util/folder.h"
 
 #define ROOT_FILE "/var/lib/syncguard/locks.db"
 #define SYSTEM_FILE "/etc/syncguard/url"
@@ -180,6 +179,35 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
     return sg_default_url(buffer, size, &embedded, err);
 }
 
+/* ---- its folders ---- */
+
+static bool folder_exists(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0;
+}
+
+/* Creates the missing folders of path, beginning at its byte `from`, for this user alone. Cuts path
+ * behind the folder that could not be created. */
+static syncguard_status folder_make_all(char *path, size_t from, syncguard_error *err)
+{
+    char *end = path + from;
+    while (*end != '\0') {
+        end += 1 + strcspn(end + 1, "/");
+        char next = *end;
+        *end = '\0';
+        if (!folder_exists(path) && mkdir(path, 0700) != 0 && errno != EEXIST) {
+            int error = errno;
+            bool refused = error == EACCES || error == EPERM;
+            return syncguard_fail(
+                err, refused ? SYNCGUARD_E_AUTH_FAILED : SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                "%s: the folder cannot be created: %s", path, syncguard_errno_text(error));
+        }
+        *end = next;
+    }
+    return SYNCGUARD_OK;
+}
+
 /*
  * A new account has no ~/.local yet. The user did not choose that path, so the
  * library makes it. It does not make a missing home directory, which is probably
@@ -194,7 +222,7 @@ syncguard_status sg_default_folders(syncguard_error *err)
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s%s", state != NULL ? state : home,
                           state != NULL ? "" : "/.local/state");
-    if (length < 0 || (size_t)length >= sizeof path || sg_folder_exists(path))
+    if (length < 0 || (size_t)length >= sizeof path || folder_exists(path))
         return SYNCGUARD_OK; /* the backend reports a path that is too long */
-    return sg_folders_make(path, state != NULL ? 0 : strlen(home), err);
+    return folder_make_all(path, state != NULL ? 0 : strlen(home), err);
 }

@@ -4,7 +4,7 @@
  */
 #include <errno.h>
 
-#include "core/base64url.h"
+#include "core/text.h"
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 #include "syncguard/sys/random.h"

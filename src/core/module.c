@@ -19,8 +19,7 @@
 #include <unistd.h>
 #endif
 
-#include "backends/memory/memory.h"
-#include "backends/schemes.h"
+#include "backends/modules.h"
 #include "core/default_url.h"
 #include "core/text.h"
 #include "syncguard/sys/backend.h"

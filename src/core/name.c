@@ -4,7 +4,7 @@
 #include <sha2.h>
 #include <string.h>
 
-#include "core/base64url.h"
+#include "core/text.h"
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 

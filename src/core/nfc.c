@@ -13,7 +13,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "core/nfc_newer.h"
 #include "syncguard/sys/alloc.h"
 #include "syncguard/sys/names.h"
 

@@ -18,4 +18,17 @@ sg_nfc_result sg_nfc_alloc(const char *text, size_t length, char **out, size_t *
 size_t sg_utf8_next(const char *text, size_t length, int32_t *code);
 bool sg_utf8_valid(const char *text, size_t length);
 
+/*
+ * Characters that the installed utf8proc may not know yet (nfc_newer.c). All implementations that
+ * share a store must normalize in the same way, whatever the age of the library that each was built
+ * with. An entry counts only if utf8proc calls the character unassigned.
+ */
+
+/* Canonical combining class; 0 for anything that is not in the table. */
+int sg_newer_class(int32_t code);
+/* Writes the two halves of a canonical decomposition. */
+bool sg_newer_split(int32_t code, int32_t halves[2]);
+/* The character composed of the two, or 0. */
+int32_t sg_newer_join(int32_t first, int32_t second);
+
 #endif

@@ -1,9 +1,9 @@
 /*
- * See nfc_newer.h. All characters with a combining class or a canonical
+ * See nfc.h. All characters with a combining class or a canonical
  * decomposition that Unicode 14 to 17 added; utf8proc 2.5, the oldest supported
  * version, knows Unicode 13.
  */
-#include "core/nfc_newer.h"
+#include "core/nfc.h"
 
 /* Sorted by code point for a binary search. */
 static const struct {

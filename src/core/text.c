@@ -67,3 +67,20 @@ void sg_format_duration(int64_t ms, char *out, size_t size)
     else
         snprintf(out, size, "%lldd%02lldh", s / 86400, s % 86400 / 3600);
 }
+
+void sg_base64url_16(const unsigned char bytes[SG_ID_BYTES], char out[SYNCGUARD_LOCK_ID_SIZE])
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    for (int i = 0; i < 5; i++) {
+        uint32_t group =
+            (uint32_t)bytes[3 * i] << 16 | (uint32_t)bytes[3 * i + 1] << 8 | bytes[3 * i + 2];
+        *out++ = alphabet[group >> 18];
+        *out++ = alphabet[group >> 12 & 63];
+        *out++ = alphabet[group >> 6 & 63];
+        *out++ = alphabet[group & 63];
+    }
+    *out++ = alphabet[bytes[15] >> 2];
+    *out++ = alphabet[(bytes[15] & 3) << 4];
+    *out = '\0';
+}

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "syncguard/types.h"
+
 int sg_ascii_lower(int c);
 
 /* Reads a whole decimal number with an optional minus and nothing else. False if text is not one,
@@ -17,5 +19,10 @@ void sg_format_duration(int64_t ms, char *out, size_t size);
 
 /* The colon after a URL's scheme (a letter, then letters, digits, '+', '-', '.'), or NULL. */
 const char *sg_scheme_end(const char *url);
+
+#define SG_ID_BYTES 16
+
+/* Sixteen bytes as 22 base64url characters without padding: lock ids and hashed names. */
+void sg_base64url_16(const unsigned char bytes[SG_ID_BYTES], char out[SYNCGUARD_LOCK_ID_SIZE]);
 
 #endif

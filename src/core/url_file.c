@@ -3,7 +3,7 @@
  * waiting for its writer, and each wait ends by deadline and abort object. Reading stops at the
  * end of the line, because a writer may keep its pipe open.
  */
-#include "core/url_file.h"
+#include "core/default_url.h"
 
 #include <errno.h>
 #include <fcntl.h>

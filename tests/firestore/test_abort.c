@@ -4,7 +4,7 @@
  */
 #include "support.h"
 
-#include "backends/firestore/retry.h"
+#include "backends/firestore/request.h"
 
 typedef enum point { BEFORE_READ, AFTER_ANSWER, AFTER_READ, BEFORE_WRITE, POINTS } point;
 static const char *const names[] = {"before the read", "after the answer", "after the read",

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/firestore/jwt.h"
+#include "backends/firestore/token.h"
 #include "syncguard/sys/alloc.h"
 
 #define MOST 2000

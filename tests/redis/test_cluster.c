@@ -5,7 +5,7 @@
  */
 #include "cluster.h"
 
-#include "backends/redis/mutate.h"
+#include "backends/redis/operations.h"
 
 /* ---- every distribution of a lock's names over the two nodes ---- */
 

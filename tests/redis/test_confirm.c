@@ -5,7 +5,7 @@
  */
 #include "support.h"
 
-#include "backends/redis/confirm.h"
+#include "backends/redis/request.h"
 
 /* A well-formed id that no lock has. */
 #define NO_LOCK "AAAAAAAAAAAAAAAAAAAAAA"

@@ -1,9 +1,10 @@
 /*
  * Time and waiting.
  *
- * Invariant of the whole library: every wait goes through these functions, and can
- * therefore be ended by a deadline and by an abort object. Deadlines are nanoseconds of
- * a clock that nobody can set and that continues during suspend.
+ * Invariant of the whole library: a wait for a store, and every wait that the deadline or the abort
+ * object of a caller must be able to end, goes through these functions. Condition variables are
+ * only for threads that wait for another thread of the process. Deadlines are nanoseconds of a
+ * clock that nobody can set and that continues during suspend.
  */
 #ifndef SYNCGUARD_SYS_WAIT_H
 #define SYNCGUARD_SYS_WAIT_H

@@ -4,11 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "diagnose.h"
-#include "mutate.h"
+#include "operations.h"
 #include "options.h"
-#include "read.h"
-#include "renew.h"
 #include "syncguard/sys/options.h"
 
 extern const syncguard_module syncguard_module_firestore;

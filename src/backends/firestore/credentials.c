@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "json.h"
 #include "syncguard/sys/alloc.h"
 #include "syncguard/sys/environment.h"
 #include "text.h"

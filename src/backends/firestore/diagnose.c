@@ -3,13 +3,12 @@
  * permissions, and documents that every other operation skips. Reads only; the test of the
  * permission to write is a commit that cannot apply.
  */
-#include "diagnose.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "json.h"
 #include "query.h"
 #include "text.h"
 

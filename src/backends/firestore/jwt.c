@@ -1,12 +1,11 @@
 /* Assertions by RFC 7523 with RS256. No state; the key's PEM text belongs to the caller. */
-#include "jwt.h"
+#include "token.h"
 
 #include <openssl/bio.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <string.h>
 
-#include "json.h"
 #include "syncguard/sys/alloc.h"
 #include "text.h"
 

@@ -11,13 +11,13 @@
  * (acquire) or the document (release) has another updateTime by then. So every commit may be sent
  * again, and a lock that is found with our own id is the grant.
  */
-#include "mutate.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "json.h"
 #include "query.h"
+#include "text.h"
 
 /* 50 tries per second: on average, waiters pause for three quarters of the pause that they get from
  * here. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "json.h"
+#include "text.h"
 
 syncguard_status sg_firestore_get_lock(const sg_firestore_context *ctx, const char *name,
                                        sg_firestore_lock *lock)

@@ -2,7 +2,7 @@
 #ifndef SG_FIRESTORE_QUERY_H
 #define SG_FIRESTORE_QUERY_H
 
-#include "retry.h"
+#include "request.h"
 
 /* Reads a lock document. OK, ABSENT (it does not exist) or a failure. lock->name is name. */
 syncguard_status sg_firestore_get_lock(const sg_firestore_context *ctx, const char *name,

@@ -1,6 +1,6 @@
 /* is_locked, lookup, list. ADR 0043 defines how each of them treats a document that cannot be
  * read. */
-#include "read.h"
+#include "operations.h"
 
 #include <string.h>
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json.h"
 #include "names.h"
+#include "text.h"
 
 /* ---- reading ---- */
 

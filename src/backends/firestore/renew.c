@@ -3,12 +3,12 @@
  * heartbeat sends at most SYNCGUARD_BATCH_MAX items; Firestore takes 500 writes in one request. A
  * lock that is not cached, or is refused twice, is left undecided for a single extend.
  */
-#include "renew.h"
+#include "operations.h"
 
 #include <string.h>
 
-#include "json.h"
 #include "query.h"
+#include "text.h"
 
 typedef struct batch {
     sg_firestore_context ctx;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "errors.h"
-#include "json.h"
 #include "text.h"
 
 static const char *const method_names[] = {"batchGet", "commit", "batchWrite", "runQuery",

@@ -1,5 +1,6 @@
-/* See retry.h. */
-#include "retry.h"
+/* Attempts: reads that are repeated when their connection breaks, and the pauses between attempts.
+ * Not a part of request.c: a test puts itself between the attempts and their requests. */
+#include "request.h"
 
 #include <string.h>
 

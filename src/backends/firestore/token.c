@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "json.h"
-#include "jwt.h"
 #include "text.h"
 
 #define MAX_TOKEN_BYTES 8192

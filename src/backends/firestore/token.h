@@ -39,4 +39,10 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
 void sg_firestore_tokens_refused(sg_firestore_tokens *tokens, const sg_firestore_token *token);
 void sg_firestore_token_drop(sg_firestore_token *token);
 
+/* The signed assertion with which a service account asks for a token (jwt.c). key_id may be NULL.
+ * Valid from now_s for one hour. The caller frees *out with syncguard_free_secret. */
+syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
+                                  const char *private_key, const char *audience, int64_t now_s,
+                                  char **out, syncguard_error *err);
+
 #endif

@@ -11,7 +11,7 @@
  * system call or a callback. Entries are only added, at the head of `all`, and never move, so that
  * a listing can release the mutex between two entries.
  */
-#include "backends/memory/memory.h"
+#include "backends/modules.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "abandon.h"
+#include "pool.h"
 #include "round_trip.h"
 #include "syncguard/sys/alloc.h"
 

@@ -3,8 +3,6 @@
  */
 #include <unistd.h>
 
-#include "abandon.h"
-#include "connector.h"
 #include "operations.h"
 #include "options.h"
 #include "schema.h"

@@ -8,7 +8,7 @@
  * Locking: the pool's mutex guards an attempt. The thread frees it if no caller waits for it when
  * it has finished, else its owner does.
  */
-#include "connector.h"
+#include "pool.h"
 #include "syncguard/sys/alloc.h"
 
 /* The least time for an attempt, even if the deadline of its caller is earlier. */

@@ -5,10 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "abandon.h"
-#include "connector.h"
 #include "operations.h"
-#include "rights.h"
 #include "round_trip.h"
 #include "schema.h"
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "abandon.h"
 #include "operations.h"
 #include "request.h"
 

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "connector.h"
 #include "names.h"
 #include "notify.h"
 #include "result.h"

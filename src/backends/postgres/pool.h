@@ -73,4 +73,25 @@ bool sg_pg_pool_has_ended(sg_pg_pool *pool);
 /* True if the server process pid serves a connection of this pool. */
 bool sg_pg_pool_is_own(sg_pg_pool *pool, int pid);
 
+/* ---- connector.c: a connection out of the pool ---- */
+
+/* Connects in a thread of its own. Returns when the attempt has ended or the limits are reached. */
+syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *limits,
+                                      sg_pg_connection **out, syncguard_error *err);
+/* Returns an idle connection, or else a new one. The caller must have a place in the pool. */
+syncguard_status sg_pg_check_out(sg_pg_pool *pool, const syncguard_limits *limits,
+                                 sg_pg_connection **out, syncguard_error *err);
+
+/* ---- abandon.c: requests whose caller gave up ---- */
+
+/* Abandons a connection in the middle of a request: the request is cancelled and the connection
+ * closed in the background. lock_id: that of the acquire; NULL for any other request. */
+void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id);
+
+/* Records an acquire with an unknown outcome. over: the server can no longer apply it. */
+void sg_pg_unresolved_add(sg_pg_pool *pool, const char *lock_id, bool over);
+/* Returns how many requests for lock_id may still be applied, and in *total the number of those
+ * with an unknown outcome. -1 if none is recorded. */
+int sg_pg_unresolved_count(sg_pg_pool *pool, const char *lock_id, int *total);
+
 #endif

@@ -8,8 +8,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "abandon.h"
-#include "connector.h"
 #include "errors.h"
 #include "request.h"
 #include "schema.h"

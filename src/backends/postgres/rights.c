@@ -2,12 +2,13 @@
  * Whether the role has the privileges that the statements of sql.c and notify.c need. The server is
  * asked for each privilege; the statements are not run.
  */
-#include "rights.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "result.h"
+#include "round_trip.h"
 
 /* Schemas that have one of our tables and that the role may not use. A name without a schema may be
  * in any of them. */

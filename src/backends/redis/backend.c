@@ -7,11 +7,8 @@
 
 #include <string.h>
 
-#include "diagnose.h"
-#include "mutate.h"
 #include "notify.h"
-#include "read.h"
-#include "renew.h"
+#include "operations.h"
 #include "syncguard/sys/options.h"
 
 static syncguard_status redis_transport_init_link(sg_redis_backend *backend, sg_redis_link *link,

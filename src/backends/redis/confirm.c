@@ -9,7 +9,7 @@
  * ask for everything that was written, by any client, until the WAIT before it: with equal slices,
  * a replica that always confirms later than two slices would never confirm in time.
  */
-#include "confirm.h"
+#include "request.h"
 
 #define FIRST_SLICE_MS 100
 #define LONGEST_SLICE_MS 800

@@ -2,15 +2,13 @@
  * Finds settings of this server that would break the guarantees, with INFO, CONFIG GET and TIME,
  * each of which may be forbidden. rights.c checks what the user may do.
  */
-#include "diagnose.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "read.h"
 #include "request.h"
-#include "rights.h"
 
 /* Value of "name:..." in the text of INFO; "" if it is not there. */
 static void redis_info_field(const char *info, const char *name, char out[64])

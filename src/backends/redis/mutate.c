@@ -2,7 +2,7 @@
  * Operations that change something: acquire, release, extend, undo, cleanup. Each is one script;
  * the scripts decide, this file sends them and interprets the replies.
  */
-#include "mutate.h"
+#include "operations.h"
 
 #include <string.h>
 

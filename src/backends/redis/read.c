@@ -2,7 +2,7 @@
  * Operations that only read: is_locked, lookup, list. The server returns time and value in one
  * step; liveness is decided here, by the rule that all backends share.
  */
-#include "read.h"
+#include "operations.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,7 @@
  * Many renewals in one round trip. The script may run twice without harm, so a batch is sent again
  * as a whole when its connection breaks or the server has forgotten the script.
  */
-#include "renew.h"
-
-#include "confirm.h"
-#include "mutate.h"
+#include "operations.h"
 
 /* A lock that is lost must be reported soon: replicas may confirm the others of its batch within
  * this time, or these are tried again. */

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "confirm.h"
-
 /* A request is not sent forever to a server that breaks every connection, and after a few times
  * with pauses. */
 #define MAX_BREAKS 12

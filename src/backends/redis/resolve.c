@@ -8,7 +8,7 @@
  * A resolver that hangs must not accumulate threads: at most MAX_RUNNING run at a time for one
  * handle.
  */
-#include "resolve.h"
+#include "connection.h"
 
 #include <netdb.h>
 #include <stdatomic.h>

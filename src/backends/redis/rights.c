@@ -2,7 +2,7 @@
  * Whether the user may do what the operations need. A script asks the server about each command
  * with the names that it is used with; no command is run. Servers before 7.0 cannot tell.
  */
-#include "rights.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <string.h>

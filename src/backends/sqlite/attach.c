@@ -1,5 +1,5 @@
 /*
- * See attach.h.
+ * Connects a handle to its files, and notices that they were removed or replaced.
  *
  * A database that is removed or replaced still works for a process that has it open, while other
  * processes acquire the same locks in the new one. So device and inode of the database, its -wal
@@ -17,7 +17,7 @@
  *
  * All functions are called inside the gate. Locking order: gate, list_mutex.
  */
-#include "attach.h"
+#include "backend.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -14,13 +14,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "diagnose.h"
 #include "errors.h"
-#include "mutate.h"
+#include "operations.h"
 #include "options.h"
-#include "read.h"
-#include "renew.h"
 
 /* Closing makes a checkpoint of a longer WAL, so that the next start need not read all of it. It
  * does not wait for other processes. */

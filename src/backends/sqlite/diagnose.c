@@ -4,7 +4,7 @@
  * The check of the file's structure reads all of it, so it runs on a connection of its own, and
  * stops at the limits. Nothing is changed.
  */
-#include "diagnose.h"
+#include "operations.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach.h"
 #include "errors.h"
 #include "file_system.h"
 

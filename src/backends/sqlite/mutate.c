@@ -7,7 +7,7 @@
  * Only grants are synced. A release or an extend need not be: a crash of the machine ends the
  * holder as well, and after it the locks of the old boot are dead.
  */
-#include "mutate.h"
+#include "operations.h"
 
 #include <string.h>
 

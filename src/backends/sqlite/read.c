@@ -2,7 +2,7 @@
  * The operations that only read: is_locked, lookup, list. Each is one statement outside any
  * transaction, so it never delays a writer and never waits for one.
  */
-#include "read.h"
+#include "operations.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* Many extends in one transaction. */
-#include "renew.h"
+#include "operations.h"
 
-#include "mutate.h"
 #include "request.h"
 
 typedef struct batch {

@@ -1,7 +1,6 @@
 /* See request.h. */
 #include "request.h"
 
-#include "attach.h"
 #include "errors.h"
 
 #define FIRST_PAUSE_NS 50000
