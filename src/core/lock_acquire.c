@@ -340,7 +340,8 @@ static bool acquire_is_out_of_retries(const sg_acquire *c)
 static syncguard_status acquire_join_queue(sg_acquire *c, syncguard_error *err)
 {
     syncguard_status status = acquire_prepare_waiting(c, err);
-    bool missed = c->status != SYNCGUARD_LOCKED || sg_capabilities_report_releases(&c->backend->capabilities);
+    bool missed =
+        c->status != SYNCGUARD_LOCKED || sg_capabilities_report_releases(&c->backend->capabilities);
     int keys = c->slots > 0 ? c->slots : 1;
     c->joined = status == SYNCGUARD_OK;
     for (int i = 0; i < keys && status == SYNCGUARD_OK; i++) {

@@ -15,11 +15,13 @@
 extern "C" {
 #endif
 
+/* What an object embeds for each list that it can be in. */
 typedef struct syncguard_link {
     struct syncguard_link *next;
     struct syncguard_link *previous;
 } syncguard_link;
 
+/* A list of objects of one type. */
 typedef struct syncguard_links {
     syncguard_link *first;
     syncguard_link *last;

@@ -189,9 +189,8 @@ static syncguard_status redis_backend_init(sg_redis_backend *backend,
     sg_redis_name_tombstone(config, &backend->tombstone);
     syncguard_capabilities able = capabilities;
     able.wakes_waiters = config->tracking;
-    status =
-        syncguard_backend_init(&backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops,
-                               &able, common, err);
+    status = syncguard_backend_init(
+        &backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops, &able, common, err);
     if (status != SYNCGUARD_OK)
         return status;
     status = redis_transport_init(backend, err);

@@ -3,7 +3,7 @@
  *
  *   mutate.c, renew.c, read.c, diagnose.c, rights.c   operations
  *   notify.c                  waiters are told of releases
- *   operation.c               one operation: its script or, if the hash slot is split, cluster.c
+ *   dispatch.c               one operation: its script or, if the hash slot is split, cluster.c
  *   cluster.c                 operations, one name at a time, while the hash slot moves
  *   request.c, scripts.c      one request: sending again, redirections, NOSCRIPT
  *   confirm.c                 waiting for replicas, with wait_replicas

@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-#include "confirm.h"
+#include "dispatch.h"
 #include "notify.h"
-#include "operation.h"
 #include "record.h"
 
 /* Longest time for which an acquire that may still arrive is undone. */
@@ -78,7 +77,7 @@ static void redis_wait_link_give(sg_redis_backend *backend, const sg_redis_link 
 static syncguard_status redis_acquire_run(sg_redis_request *request, syncguard_acquire_op *op,
                                           syncguard_error *err)
 {
-    syncguard_status status = sg_redis_operation_run(request, sg_redis_cluster_acquire, op, err);
+    syncguard_status status = sg_redis_dispatch(request, sg_redis_cluster_acquire, op, err);
     op->armed_ms = request->armed ? SYNCGUARD_ARMED_MS : 0;
     if (request->first_sent_ns != 0)
         op->first_sent_ns = request->first_sent_ns;
@@ -248,7 +247,7 @@ static syncguard_status redis_release_single(syncguard_backend *base, syncguard_
     sg_redis_request request;
     redis_release_make_request(backend, op, &request);
     request.sent_again = request.unanswered = sent_before;
-    syncguard_status status = sg_redis_operation_run(&request, sg_redis_cluster_release, op, err);
+    syncguard_status status = sg_redis_dispatch(&request, sg_redis_cluster_release, op, err);
     if (status == SYNCGUARD_OK)
         status = redis_release_interpret(&backend->config, op, request.reply, err);
     status = redis_release_finish(op, status, request.sent_again);
@@ -406,7 +405,7 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     sg_redis_backend *backend = redis_mutate_backend_of(base);
     sg_redis_request request;
     sg_redis_extend_request(backend, op, &op->limits, &request);
-    syncguard_status status = sg_redis_operation_run(&request, sg_redis_cluster_extend, op, err);
+    syncguard_status status = sg_redis_dispatch(&request, sg_redis_cluster_extend, op, err);
     if (status == SYNCGUARD_ABSENT)
         op->reason = SYNCGUARD_REASON_NOT_FOUND;
     if (request.first_sent_ns != 0)
@@ -461,7 +460,7 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     sg_redis_request request;
     syncguard_status status = redis_undo_make_request(backend, &op, limits, &request, err);
     if (status == SYNCGUARD_OK)
-        status = sg_redis_operation_run(&request, sg_redis_cluster_undo, &op, err);
+        status = sg_redis_dispatch(&request, sg_redis_cluster_undo, &op, err);
     if (status == SYNCGUARD_OK && request.reply != NULL && request.reply->integer < 1)
         status = sg_redis_fail_answer(request.reply->integer, err);
     sg_redis_request_free(&request);
@@ -517,7 +516,7 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_request_arg_int(&request, SYNCGUARD_CLEANUP_GUARD_MS);
     redis_mutate_add_id(&request, op->lock_id);
     if (status == SYNCGUARD_OK) /* no split handler: there will be another occasion */
-        status = sg_redis_operation_run(&request, NULL, NULL, err);
+        status = sg_redis_dispatch(&request, NULL, NULL, err);
     if (status == SYNCGUARD_OK && request.reply->integer == SG_REDIS_NOT_FOUND)
         status = SYNCGUARD_ABSENT;
     else if (status == SYNCGUARD_OK && request.reply->integer < SG_REDIS_NOT_FOUND)

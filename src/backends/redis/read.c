@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "operation.h"
+#include "dispatch.h"
 #include "record.h"
 
 #define SCAN_COUNT 1000
@@ -54,7 +54,7 @@ static syncguard_status redis_read_record(sg_redis_backend *backend, const char 
         status = sg_redis_name_lock(&backend->config, key, name, err);
     if (status == SYNCGUARD_OK) {
         sg_redis_request_arg_name(&request, name);
-        status = sg_redis_operation_run(&request, sg_redis_cluster_find, NULL, err);
+        status = sg_redis_dispatch(&request, sg_redis_cluster_find, NULL, err);
     }
     if (status == SYNCGUARD_OK)
         status = redis_read_interpret(request.reply, now, record, whole, err);

@@ -54,7 +54,7 @@ void sg_redis_request_arg(sg_redis_request *request, const void *data, size_t le
 void sg_redis_request_arg_name(sg_redis_request *request, const sg_redis_name *name);
 void sg_redis_request_arg_int(sg_redis_request *request, int64_t value);
 /* OK: the reply is a number or a text; of a reading script an array that begins with the server's
- * time; of a command anything but an error. OK also if the hash slot is split, which operation.c
+ * time; of a command anything but an error. OK also if the hash slot is split, which dispatch.c
  * checks first. */
 syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error *err);
 

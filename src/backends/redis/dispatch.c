@@ -20,10 +20,10 @@
  *             A lock that the handler has taken but not granted yet has fence 0.
  *   waiters   A try by a handler is not armed: its waiter polls until the hash slot has moved.
  */
-#include "operation.h"
+#include "dispatch.h"
 
-syncguard_status sg_redis_operation_run(sg_redis_request *request, sg_redis_split_handler *handler,
-                                        void *op, syncguard_error *err)
+syncguard_status sg_redis_dispatch(sg_redis_request *request, sg_redis_split_handler *handler,
+                                   void *op, syncguard_error *err)
 {
     syncguard_status status = sg_redis_request_run(request, err);
     if (request->hash_slot == SG_REDIS_HASH_SLOT_SPLIT) {
