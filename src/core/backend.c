@@ -57,7 +57,7 @@ static syncguard_status core_create(syncguard_backend *backend, const syncguard_
         goto no_warnings;
     if (sg_incidents_init(&core->incidents, err) != SYNCGUARD_OK)
         goto no_incidents;
-    bool notified = sg_capabilities_report_releases(&backend->capabilities);
+    bool notified = backend->capabilities.wakes_waiters && backend->capabilities.is_shared;
     if (sg_wait_queue_init(&core->own_queue, notified, err) != SYNCGUARD_OK)
         goto no_queue;
     if (sg_background_init(&core->background, backend, err) != SYNCGUARD_OK)

@@ -66,11 +66,17 @@ static sg_task *task_of(syncguard_link *link)
     return SYNCGUARD_LINKED(link, sg_task, link);
 }
 
+/* Walks, because a forked child calls it, too. */
 static void background_free_tasks(sg_background *work)
 {
     for (int i = 0; i < SG_TASK_QUEUES; i++) {
-        while (work->queues[i].first != NULL)
-            syncguard_free(task_of(syncguard_links_pop(&work->queues[i])));
+        sg_task *task = task_of(work->queues[i].first);
+        work->queues[i] = (syncguard_links){NULL, NULL};
+        while (task != NULL) {
+            sg_task *next = task_of(task->link.next);
+            syncguard_free(task);
+            task = next;
+        }
     }
 }
 

@@ -39,12 +39,6 @@ struct syncguard_core {
     sg_fence_warnings fence_warnings;
 };
 
-/* Whether the store reports releases by others, so that waiters need not find them out. */
-static inline bool sg_capabilities_report_releases(const syncguard_capabilities *capabilities)
-{
-    return capabilities->wakes_waiters && capabilities->is_shared;
-}
-
 /* For decorators: outer uses the options and the wait queue of inner, which must outlive it. */
 syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,
                                       syncguard_backend *inner, syncguard_error *err);

@@ -17,6 +17,7 @@
 #include "background.h"
 #include "core.h"
 #include "lock_state.h"
+#include "util/check.h"
 #include "util/thread.h"
 
 /* Locks due within this time go with the next batch. */
@@ -239,6 +240,7 @@ static size_t renewer_collect(sg_renewer *renewer, syncguard_lock **batch)
 static int64_t renewer_next_ns(const sg_renewer *renewer)
 {
     const sg_heartbeat *heartbeat = renewer->heartbeat;
+    SG_CHECK(sg_heap_check(renewer->queue));
     int64_t next = sg_renewal_queue_next_ns(renewer->queue);
     if (renewer_is_single(renewer))
         return next;
@@ -484,7 +486,7 @@ void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
     heartbeat->expected--;
     heartbeat_schedule_lock(heartbeat, lock);
     heartbeat_enqueue(heartbeat, &heartbeat->batch, lock);
-    if (lock->renewal.index == 0)
+    if (sg_renewal_queue_first(&heartbeat->batch) == lock)
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     pthread_mutex_unlock(&heartbeat->mutex);
 }

@@ -340,8 +340,7 @@ static bool acquire_is_out_of_retries(const sg_acquire *c)
 static syncguard_status acquire_join_queue(sg_acquire *c, syncguard_error *err)
 {
     syncguard_status status = acquire_prepare_waiting(c, err);
-    bool missed =
-        c->status != SYNCGUARD_LOCKED || sg_capabilities_report_releases(&c->backend->capabilities);
+    bool missed = c->status != SYNCGUARD_LOCKED || c->backend->core->wait_queue->notified;
     int keys = c->slots > 0 ? c->slots : 1;
     c->joined = status == SYNCGUARD_OK;
     for (int i = 0; i < keys && status == SYNCGUARD_OK; i++) {
@@ -546,6 +545,7 @@ static syncguard_lock *acquire_prepare_handle(syncguard_backend *backend, const 
         return NULL;
     lock->backend = backend;
     lock->pid = getpid();
+    lock->renewal.index = SG_HEAP_OUTSIDE;
     lock->on_lost = options->on_lost;
     lock->on_lost_context = options->on_lost_context;
     lock->abort_on_lost = options->abort_on_lost;

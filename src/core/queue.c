@@ -370,7 +370,7 @@ bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completi
     if (queue == NULL || completion == NULL || queue_is_forked(queue))
         return false;
     sg_queue_lock(queue);
-    sg_request *first = SYNCGUARD_LINKED(queue->done.first, sg_request, done);
+    sg_request *first = sg_queue_first_done(queue);
     if (first != NULL) {
         sg_request_unlist(first);
         completion_fill(completion, first);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "syncguard/sys/alloc.h"
+#include "util/check.h"
 #include "util/event.h"
 
 /* ---- mutex and threads ---- */
@@ -160,6 +161,7 @@ void sg_request_unlist(sg_request *request)
 {
     syncguard_queue *queue = request->queue;
     request->listed = false;
+    SG_CHECK(syncguard_links_check(&queue->done));
     syncguard_links_remove(&queue->done, &request->done);
     if (queue->done.first == NULL)
         sg_event_reset(queue->fds);

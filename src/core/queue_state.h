@@ -94,20 +94,17 @@ struct syncguard_queue {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* no request is RUNNING any more */
     int fds[2];
-    bool closing;
-    bool stopping;
+    bool closing, stopping;
     syncguard_request last_id;
     sg_request *by_id[SG_QUEUE_BUCKETS];
     size_t count; /* of requests */
     size_t running;
-    syncguard_links ready;
-    syncguard_links done;
-    sg_heap timers;          /* with room for all requests */
-    sg_worker keeper;        /* the timekeeper */
-    int64_t keeper_until_ns; /* when it wakes up by itself */
+    syncguard_links ready, done; /* sg_request */
+    sg_heap timers;              /* with room for all requests */
+    sg_worker keeper;            /* the timekeeper */
+    int64_t keeper_until_ns;     /* when it wakes up by itself */
     sg_worker *workers;
-    int worker_count;
-    int max_workers;
+    int worker_count, max_workers;
     sg_worker *idle;
     sg_worker *woken; /* to be unparked by unlock */
     /* Starts a worker if the limit allows it; the caller holds the mutex. */
@@ -124,10 +121,15 @@ void sg_queue_unlock(syncguard_queue *queue);
 bool sg_queue_add(syncguard_queue *queue, sg_request *request);
 /* Gives the request a new id. */
 void sg_queue_rename(sg_request *request);
-/* The first READY request; NULL: there is none. */
+/* The first READY request, and the first whose completion is listed; NULL: there is none. */
 static inline sg_request *sg_queue_first_ready(const syncguard_queue *queue)
 {
     return SYNCGUARD_LINKED(queue->ready.first, sg_request, ready);
+}
+
+static inline sg_request *sg_queue_first_done(const syncguard_queue *queue)
+{
+    return SYNCGUARD_LINKED(queue->done.first, sg_request, done);
 }
 
 sg_request *sg_queue_find(const syncguard_queue *queue, syncguard_request id);

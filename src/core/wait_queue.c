@@ -160,11 +160,11 @@ static bool waiter_is_trying(const sg_waiter *waiter)
     return waiter->state == SG_WAITER_CHOSEN || waiter->state == SG_WAITER_TRYING;
 }
 
-/* The only function that changes the state. */
+/* The only function that changes the state of a waiter that has joined. */
 static void waiter_set_state(sg_waiter *waiter, sg_waiter_state state)
 {
+    SG_CHECK(state == SG_WAITER_TRYING || state != waiter->state);
     SG_CHECK(state != SG_WAITER_MISSED);
-    SG_CHECK(state != SG_WAITER_CHOSEN || waiter->state != SG_WAITER_CHOSEN);
     int before = waiter_is_trying(waiter) ? 1 : 0;
     waiter->state = state;
     int more = (waiter_is_trying(waiter) ? 1 : 0) - before;
@@ -252,7 +252,9 @@ static void waiter_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
     sg_key_waiters *waiters = waiter->key_waiters;
     bool was_first = key_waiters_first_present(waiters) == waiter;
     bool unanswered = waiter_is_trying(waiter) && granted_until_ns == 0;
-    waiter_set_state(waiter, SG_WAITER_IDLE);
+    if (waiter->state != SG_WAITER_IDLE)
+        waiter_set_state(waiter, SG_WAITER_IDLE);
+    SG_CHECK(syncguard_links_check(&waiters->waiters));
     syncguard_links_remove(&waiters->waiters, &waiter->link);
     if (granted_until_ns != 0) {
         waiters->armed = false;
@@ -335,7 +337,8 @@ void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiting *waiting, size_t 
 {
     pthread_mutex_lock(&queue->mutex);
     sg_waiter *waiter = &waiting->waiters[index];
-    waiter_set_state(waiter, SG_WAITER_IDLE);
+    if (waiter_is_trying(waiter)) /* a try that could not even begin leaves MISSED as it is */
+        waiter_set_state(waiter, SG_WAITER_IDLE);
     waiter->key_waiters->locked = false;
     key_waiters_set_armed_ms(waiter->key_waiters, 0);
     if (key_waiters_first_present(waiter->key_waiters) != waiter)

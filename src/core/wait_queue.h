@@ -18,15 +18,15 @@ typedef struct sg_key_waiters sg_key_waiters;
 struct sg_waiting;
 
 /*
- * What a waiter is about to do:
+ * What a waiter is about to do. It joins as MISSED or IDLE, and may leave in every state.
  *
- *   joins ---> MISSED or IDLE
- *   MISSED --> IDLE     another waiter of the key tries, or the store reports releases by now
- *   MISSED, IDLE --> CHOSEN    by an event
- *   MISSED, IDLE, CHOSEN --> TRYING
- *   TRYING --> IDLE     the try was answered
- *   TRYING --> CHOSEN   an event arrived during the try, so it is repeated
- *   CHOSEN, TRYING --> IDLE    its owner goes away: another waiter is chosen
+ *   MISSED --> IDLE             another waiter of the key tries, or the key is armed by now
+ *   MISSED, IDLE --> CHOSEN     by an event
+ *   MISSED, IDLE --> TRYING     it is time for a try
+ *   CHOSEN --> TRYING           the try begins (TRYING --> TRYING, if it was time for it)
+ *   TRYING --> CHOSEN           an event arrived during the try, so it is repeated
+ *   TRYING --> IDLE             the try was answered, or failed
+ *   CHOSEN, TRYING --> IDLE     the owner goes away: another waiter is chosen
  */
 typedef enum sg_waiter_state {
     SG_WAITER_IDLE,

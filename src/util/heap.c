@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "syncguard/sys/alloc.h"
+#include "util/check.h"
 
 #define FIRST_CAPACITY 16
 
@@ -62,12 +63,14 @@ bool sg_heap_reserve(sg_heap *heap, size_t count)
 
 void sg_heap_push(sg_heap *heap, sg_heap_entry *entry)
 {
+    SG_CHECK(heap->count < heap->capacity);
     heap_sift_up(heap, entry, heap->count++);
 }
 
 void sg_heap_remove(sg_heap *heap, sg_heap_entry *entry)
 {
     size_t index = entry->index;
+    SG_CHECK(index < heap->count && heap->entries[index] == entry);
     entry->index = SG_HEAP_OUTSIDE;
     sg_heap_entry *last = heap->entries[--heap->count];
     if (last == entry)

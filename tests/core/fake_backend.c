@@ -158,10 +158,9 @@ static void fake_destroy(syncguard_backend *backend)
     free(p);
 }
 
-static fake_backend *fake_open_with(const syncguard_backend_ops *ops,
-                                    const syncguard_options *options)
+static fake_backend *fake_open_as(const syncguard_backend_ops *ops, bool reports_releases,
+                                  const syncguard_options *options)
 {
-    bool reports_releases = ops->unwatch != NULL;
     const syncguard_capabilities capabilities = {.backend = "fake",
                                                  .supports_fencing = true,
                                                  .time_authority = SYNCGUARD_TIME_SERVER,
@@ -177,6 +176,12 @@ static fake_backend *fake_open_with(const syncguard_backend_ops *ops,
         p = NULL;
     }
     return p;
+}
+
+static fake_backend *fake_open_with(const syncguard_backend_ops *ops,
+                                    const syncguard_options *options)
+{
+    return fake_open_as(ops, ops->unwatch != NULL, options);
 }
 
 #define FAKE_BACKEND_OPS                                                                           \
@@ -201,6 +206,12 @@ fake_backend *fake_backend_open_silent(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS};
     return fake_open_with(&ops, options);
+}
+
+fake_backend *fake_backend_open_polled(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = fake_unwatch};
+    return fake_open_as(&ops, false, options);
 }
 
 fake_backend *fake_backend_open_many(const syncguard_options *options)

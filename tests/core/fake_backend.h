@@ -49,6 +49,8 @@ fake_backend *fake_backend_open(const syncguard_options *options);
 fake_backend *fake_backend_open_batching(const syncguard_options *options);
 /* As fake_backend_open, for a store that does not report releases. */
 fake_backend *fake_backend_open_silent(const syncguard_options *options);
+/* As fake_backend_open, but reporting is turned off, as no_tracking and listen=0 do. */
+fake_backend *fake_backend_open_polled(const syncguard_options *options);
 
 /* As fake_backend_open, with do_many: it calls the single operations, within the limits of the
  * batch. */

@@ -79,6 +79,25 @@ static void list_check_finds_a_broken_link(void **state)
     assert_false(syncguard_links_check(&list));
 }
 
+/* As a child sees it that was forked between two steps of a removal or of an addition. */
+static void list_can_be_walked_after_every_step(void **state)
+{
+    (void)state;
+    item items[3] = {{0}};
+    syncguard_links list = {0};
+    for (int i = 0; i < 3; i++)
+        syncguard_links_append(&list, &items[i].link);
+    list.first = &items[1].link; /* the first is removed; the second does not know it yet */
+    assert_ptr_equal(items[1].link.previous, &items[0].link);
+    assert_ptr_equal(list.first->next, &items[2].link);
+    assert_null(list.first->next->next);
+    item added = {0};
+    items[2].link.next = &added.link; /* the last does not know it yet */
+    assert_ptr_equal(list.last, &items[2].link);
+    assert_ptr_equal(list.first->next->next, &added.link);
+    assert_null(list.first->next->next->next);
+}
+
 static void heap_gives_the_earliest_first(void **state)
 {
     (void)state;
@@ -157,6 +176,7 @@ int main(void)
         cmocka_unit_test(list_of_zeros_is_empty),
         cmocka_unit_test(list_keeps_the_order_of_arrival),
         cmocka_unit_test(list_check_finds_a_broken_link),
+        cmocka_unit_test(list_can_be_walked_after_every_step),
         cmocka_unit_test(heap_gives_the_earliest_first),
         cmocka_unit_test(heap_grows_and_keeps_its_entries),
         cmocka_unit_test(heap_check_finds_a_broken_order),

@@ -50,8 +50,7 @@ static void a_store_that_reports_nothing_is_not_tried_after_joining(void **state
     fake_backend *p = fake_backend_open_silent(NULL);
     check_ten_retries(p, 11);
     syncguard_close(&p->base);
-    p = fake_backend_open(NULL);
-    p->base.capabilities.wakes_waiters = false; /* as with no_tracking or listen=0 */
+    p = fake_backend_open_polled(NULL);
     check_ten_retries(p, 11);
     assert_int_equal(atomic_load(&p->unwatches), 1);
     syncguard_close(&p->base);

@@ -2,8 +2,9 @@
  * An intrusive doubly linked list: what is listed embeds a syncguard_link for each list that it can
  * be in, so adding needs no memory and cannot fail. A list of zeros is empty.
  *
- * Locking is the caller's. A child forked while another thread changes the list may still walk it
- * from first to last: the links in that direction hold after every single step.
+ * Locking is the caller's. A child forked while another thread changes the list may walk it from
+ * first to last, because the links in that direction hold after every single step, and set the list
+ * to zeros. It must not use the functions below: the links in the other direction may not hold.
  */
 #ifndef SYNCGUARD_SYS_LIST_H
 #define SYNCGUARD_SYS_LIST_H
@@ -40,10 +41,8 @@ static inline void syncguard_links_append(syncguard_links *list, syncguard_link 
 {
     link->next = NULL;
     link->previous = list->last;
-    if (list->last != NULL)
-        list->last->next = link;
-    else
-        list->first = link;
+    /* Only now a walk may reach it. */
+    __atomic_store_n(list->last != NULL ? &list->last->next : &list->first, link, __ATOMIC_RELEASE);
     list->last = link;
 }
 

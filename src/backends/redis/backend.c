@@ -112,16 +112,6 @@ static syncguard_status redis_backend_check_key(const syncguard_backend *base, c
     return sg_redis_name_check(&((const sg_redis_backend *)(const void *)base)->config, key, err);
 }
 
-/* The server forgets a name with its first notification, and a notification that comes too late
- * wakes nobody, so there is nothing to do. That the operation exists tells the core that releases
- * are reported. */
-static void redis_backend_unwatch(syncguard_backend *base, const char *key, size_t key_length)
-{
-    (void)base;
-    (void)key;
-    (void)key_length;
-}
-
 static bool redis_backend_connection_ended(syncguard_backend *base)
 {
     sg_redis_backend *backend = redis_backend_of(base);
@@ -150,14 +140,14 @@ static void redis_backend_destroy(syncguard_backend *base)
     syncguard_free(backend);
 }
 
+/* No unwatch: the server forgets a name with its first notification. */
 #define OPERATIONS                                                                                 \
     .check_key = redis_backend_check_key, .acquire = sg_redis_acquire,                             \
     .release = sg_redis_release, .extend = sg_redis_extend, .extend_many = sg_redis_extend_many,   \
     .is_locked = sg_redis_is_locked, .lookup = sg_redis_lookup, .list = sg_redis_list,             \
     .undo = sg_redis_undo, .undo_many = sg_redis_undo_many, .cleanup = sg_redis_cleanup,           \
-    .unwatch = redis_backend_unwatch, .diagnose = sg_redis_diagnose,                               \
-    .after_fork = redis_backend_after_fork, .destroy = redis_backend_destroy,                      \
-    .connection_ended = redis_backend_connection_ended
+    .diagnose = sg_redis_diagnose, .after_fork = redis_backend_after_fork,                         \
+    .destroy = redis_backend_destroy, .connection_ended = redis_backend_connection_ended
 
 static const syncguard_backend_ops ops = {OPERATIONS, .do_many = sg_redis_do_many};
 /* With wait_replicas an acquire waits on a connection of its own, so there is no do_many. */

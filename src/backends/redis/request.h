@@ -21,8 +21,7 @@ typedef struct sg_redis_request {
      * slot that moves, which answers for names that are still on the old node as if they did not
      * exist. */
     bool one_name;
-    sg_redis_lock_names names; /* set by the operation: the keys of its script */
-    sg_redis_text args;        /* keys and values in the protocol's form */
+    sg_redis_text args; /* keys and values in the protocol's form */
     size_t arg_count;
     const sg_redis_name *watch; /* acquire of a waiter: arm this name first; or NULL */
     bool spin;                  /* others wait for its result */
@@ -38,6 +37,7 @@ typedef struct sg_redis_request {
      * for the replicas failed. */
     bool unanswered;
     int64_t first_sent_ns;
+    sg_redis_lock_names names; /* in, set by the operation: the keys of its script */
 } sg_redis_request;
 
 /* Arguments are added in order: keys, then values. */
