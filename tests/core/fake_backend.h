@@ -58,6 +58,5 @@ fake_backend *fake_backend_open_connected(const syncguard_options *options);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool wait_for_count(atomic_int *counter, int target);
-void sleep_ms(int ms);
 
 #endif

@@ -40,7 +40,7 @@ int64_t ms_since(int64_t begun_ns)
 bool was_renewed(const syncguard_lock *lock, int64_t expiry)
 {
     for (int i = 0; i < 30000 && syncguard_lock_expires_at_ms(lock) == expiry; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return syncguard_lock_expires_at_ms(lock) != expiry;
 }
 

@@ -2,15 +2,8 @@
 #ifndef TESTS_CORE_HEARTBEAT_H
 #define TESTS_CORE_HEARTBEAT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "fake_backend.h"
+#include "test_assert.h"
 
 /* Where a test must keep its lock, a renewal has four seconds to be late: the machine may be
  * busy. */

@@ -11,7 +11,7 @@ static void absent_is_told_once(void **state)
     syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
-    sleep_ms(200);
+    test_sleep_ms(200);
     assert_int_equal(atomic_load(&losses_told), 1);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_lock_held(lock));
@@ -32,7 +32,7 @@ static void absent_by_hand_is_told_too(void **state)
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(atomic_load(&losses_told), 1);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -74,19 +74,13 @@ static syncguard_status one_hangs_others_fail(fake_backend *p, syncguard_extend_
     return strcmp(op->lock_id, stuck_id) == 0 ? extend_hangs(p, op, err) : extend_down(p, op, err);
 }
 
-static void ignore_report(void *context, const syncguard_error *error, const char *key,
-                          const char *lock_id, const char *source)
-{
-    (void)context, (void)error, (void)key, (void)lock_id, (void)source;
-}
-
 /* The request of one lock is under way for four seconds when the lease of another ends. */
 static void a_request_does_not_delay_the_losses_of_others(void **state)
 {
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 100;
-    options.on_release_error = ignore_report;
+    options.on_release_error = test_ignore_report;
     fake_backend *p = fake_backend_open(&options);
     syncguard_lock *slow = take_renewed(p, "slow", 12000, 0);
     memcpy(stuck_id, syncguard_lock_id(slow), sizeof stuck_id);
@@ -114,9 +108,9 @@ static void on_lost_may_dispose_and_close(void **state)
     p->on_extend = extend_absent;
     assert_true(wait_for_count(&losses_told, 1));
     for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_true(atomic_load(&destroyed));
-    sleep_ms(50); /* the dispatcher thread ends by itself */
+    test_sleep_ms(50); /* the dispatcher thread ends by itself */
 }
 
 static void on_lost_needs_auto_extend(void **state)

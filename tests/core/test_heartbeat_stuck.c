@@ -87,7 +87,7 @@ static syncguard_status slow_after_an_outage(fake_backend *p, syncguard_extend_o
     if (batch == 1)
         return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
     if (atomic_exchange(&last_batch, batch) != batch)
-        sleep_ms(300);
+        test_sleep_ms(300);
     return SYNCGUARD_OK;
 }
 
@@ -103,11 +103,11 @@ static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
     atomic_store(&p->on_extend, slow_after_an_outage);
     for (int i = 0; i < FIRST + LATER; i++) {
         if (i == FIRST)
-            sleep_ms(1200);
+            test_sleep_ms(1200);
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);
     }
-    sleep_ms(5500);
+    test_sleep_ms(5500);
     for (int i = 0; i < FIRST + LATER; i++)
         assert_true(syncguard_lock_held(locks[i]));
     atomic_store(&p->on_extend, NULL); /* a release waits for the renewal of its lock */

@@ -3,21 +3,13 @@
  * acquires, reconnects, held and waiting locks. Each loss is counted and logged once, no matter
  * which call finds it; no line has a key or a lock id; a store that fails does not flood the log.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/incidents.h"
 #include "fake_backend.h"
+#include "test_assert.h"
 
 #define KEY "the-s3cret-key"
 
@@ -59,7 +51,7 @@ static int lines_with(const char *text, char line[300])
 static bool wait_for_line(const char *text)
 {
     for (int i = 0; i < 30000 && lines_with(text, NULL) == 0; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return lines_with(text, NULL) > 0;
 }
 
@@ -101,7 +93,7 @@ static bool wait_for_value(const syncguard_backend *backend, const char *name, c
                            long target)
 {
     for (int i = 0; i < 30000 && metrics_read_value(backend, name, labels) < target; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return metrics_read_value(backend, name, labels) >= target;
 }
 
@@ -157,8 +149,7 @@ static void held_and_waiting(void **state)
     assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, true);
     fake->on_acquire = metrics_answer_acquire;
-    pthread_t waiter;
-    assert_int_equal(pthread_create(&waiter, NULL, metrics_wait_for_key, backend), 0);
+    pthread_t waiter = test_start_thread(metrics_wait_for_key, backend);
     assert_true(wait_for_value(backend, "syncguard_acquires_waiting", "", 1));
     assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, false);
@@ -249,7 +240,7 @@ static void losses_have_their_reason(void **state)
     syncguard_lock *taken = metrics_take_lock(backend, "taken", 30000, false, 0);
     assert_int_equal(syncguard_lock_release(taken, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(metrics_count_lost(backend, "absent"), 1);
-    sleep_ms(700);
+    test_sleep_ms(700);
     assert_false(syncguard_lock_held(asked));
     assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 1);
     syncguard_lock_dispose(unasked);

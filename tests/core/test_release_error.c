@@ -2,21 +2,13 @@
  * A release at the end of a lock fails (I-HND-03, 06, 07, 10): which callback is called, with which
  * text, and that the default handler prints nothing where it must not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 #define KEY "s3cret-key"
 

@@ -2,22 +2,14 @@
  * The telemetry decorator over a fake backend: failures, undoing and batches as events (I-TEL-09,
  * 11), one wait queue for both handles, the thread and its signals, closing and forking.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 /* Events in the order of their arrival; the test reads them when there are enough. */
 typedef struct record {
@@ -174,10 +166,9 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
     (void)state;
     atomic_store(&is_free, false);
     p->on_acquire = locked_until_free;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, telemetry_wait_for_lock, &one), 0);
+    pthread_t thread = test_start_thread(telemetry_wait_for_lock, &one);
     assert_true(wait_for_count(&p->watched, 1));
-    sleep_ms(50);
+    test_sleep_ms(50);
     atomic_store(&is_free, true);
     syncguard_backend_key_changed(&p->base, "k", 1); /* the store reports to the inner backend */
     pthread_join(thread, NULL);
@@ -270,11 +261,11 @@ static void closing_from_the_callback(void **state)
     assert_int_equal(syncguard_is_locked(decorated, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     syncguard_close(decorated);
     for (int i = 0; i < 5000 && !atomic_load(&self.done); i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_true(atomic_load(&self.done));
     assert_true(atomic_load(&destroyed));
     for (int i = 0; i < 2000 && count_threads() > threads; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_int_equal(count_threads(), threads);
 }
 
@@ -441,7 +432,7 @@ static void a_lost_lock_is_released_in_the_store(void **state)
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL), SYNCGUARD_OK);
     while (syncguard_lock_held(lock))
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);

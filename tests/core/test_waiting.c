@@ -1,13 +1,7 @@
 /* The lock helper's counting and the wait queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 static syncguard_status always_locked(fake_backend *p, syncguard_acquire_op *op,
                                       syncguard_error *err)
@@ -316,7 +310,7 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
 
 static void *waiting_trigger_abort(void *abort_object)
 {
-    sleep_ms(50);
+    test_sleep_ms(50);
     syncguard_abort_trigger(abort_object);
     return NULL;
 }
@@ -392,11 +386,10 @@ static void a_crowd_costs_one_try_per_release(void **state)
     worker workers[CROWD];
     for (int i = 0; i < CROWD; i++) {
         workers[i] = (worker){.p = p};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, waiting_worker_run, &workers[i]),
-                         0);
+        workers[i].thread = test_start_thread(waiting_worker_run, &workers[i]);
     }
     assert_true(wait_for_count(&p->acquires, CROWD)); /* each tries once by itself */
-    sleep_ms(200);
+    test_sleep_ms(200);
     int before = atomic_load(&p->acquires);
     assert_in_range(before, CROWD, 2 * CROWD);
     atomic_store(&held, false);
@@ -499,7 +492,7 @@ static void leaving_waiter_passes_the_event_on(void **state)
     assert_true(wait_for_count(&p->acquires, 2));
     pthread_create(&second.thread, NULL, waiting_worker_run, &second);
     assert_true(wait_for_count(&p->acquires, 3));
-    sleep_ms(100);
+    test_sleep_ms(100);
     atomic_store(&break_next, true);
     atomic_store(&held, false);
     syncguard_backend_key_changed(&p->base, "k", 1);
@@ -539,7 +532,7 @@ static void a_release_whose_reply_was_lost_wakes_too(void **state)
     int64_t begun = syncguard_clock_ns();
     pthread_create(&waiting.thread, NULL, waiting_worker_run, &waiting);
     assert_true(wait_for_count(&p->watched, 1));
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     pthread_join(waiting.thread, NULL);
     assert_int_equal(waiting.status, SYNCGUARD_OK);

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
+#include "test_support.h"
 
 #define REPETITIONS 5
 #define END_MS 150
@@ -48,9 +48,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *node, const c
 
 static double hang_now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+    return test_now_s() * 1e3;
 }
 
 typedef struct world {
@@ -95,16 +93,9 @@ static syncguard_status hang_call_by_id(world *w, syncguard_call *call)
     return syncguard_get_by_id(w->backend, w->lock_id, call, &info, NULL);
 }
 
-static bool hang_ignore_info(void *context, const syncguard_lock_info *info)
-{
-    (void)context;
-    (void)info;
-    return true;
-}
-
 static syncguard_status hang_call_list(world *w, syncguard_call *call)
 {
-    return syncguard_list(w->backend, call, hang_ignore_info, NULL, NULL);
+    return syncguard_list(w->backend, call, test_ignore_info, NULL, NULL);
 }
 
 static syncguard_status hang_call_helper(world *w, syncguard_call *call)

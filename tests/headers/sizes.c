@@ -3,18 +3,10 @@
  * accepted with the size of its first version, whatever lies past it in memory, and with a larger
  * size if the members that the library does not know are zero.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test_assert.h"
+
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include <syncguard.h>
 #ifdef HAVE_FIRESTORE
 #include <syncguard/firestore.h>
 #endif

@@ -3,17 +3,10 @@
  * functions, names of the one table of statuses. The same comparisons would catch a program that
  * was compiled with other headers than its library.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include <syncguard.h>
 #ifdef HAVE_FIRESTORE
+#include "test_assert.h"
+
 #include <syncguard/firestore.h>
 #endif
 #ifdef HAVE_POSTGRES

@@ -9,23 +9,15 @@
  * failure: OutOfMemory and no other error, the handle works again, no lock is left behind (single
  * failure), and when everything is closed no block is left.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test_alloc.h"
+#include "test_assert.h"
 
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
-#include <syncguard/sys/alloc.h>
 #include <syncguard/sys/backend.h>
 #ifdef OOM_WITH_SQLITE
 #include <sqlite3.h>
@@ -35,59 +27,7 @@
 
 /* ---- the failing allocator ---- */
 
-static atomic_long live;      /* blocks of the library */
-static atomic_long countdown; /* allocations until one fails; 0: none fails */
-static atomic_bool for_good;  /* all later ones fail too */
-static atomic_long failures;
 static bool fail_engine; /* SQLite's allocations fail, not the library's */
-
-/* Stops at 1 where all later ones fail too: nothing is written after disarm(). */
-static bool oom_fails_now(void)
-{
-    long last = atomic_load(&for_good) ? 1 : 0;
-    long left = atomic_load(&countdown);
-    while (left > last && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
-        continue;
-    if (left != 1)
-        return false;
-    atomic_fetch_add(&failures, 1);
-    return true;
-}
-
-static void oom_failure_arm(long after, bool persistent)
-{
-    atomic_store(&failures, 0);
-    atomic_store(&for_good, persistent);
-    atomic_store(&countdown, after);
-}
-
-static void oom_failure_disarm(void)
-{
-    atomic_store(&countdown, 0);
-}
-
-static void *oom_failing_malloc(size_t size)
-{
-    void *block = !fail_engine && oom_fails_now() ? NULL : malloc(size);
-    if (block != NULL)
-        atomic_fetch_add(&live, 1);
-    return block;
-}
-
-static void *oom_failing_realloc(void *block, size_t size)
-{
-    void *grown = !fail_engine && oom_fails_now() ? NULL : realloc(block, size);
-    if (block == NULL && grown != NULL)
-        atomic_fetch_add(&live, 1);
-    return grown;
-}
-
-static void oom_counting_free(void *block)
-{
-    if (block != NULL)
-        atomic_fetch_sub(&live, 1);
-    free(block);
-}
 
 #ifdef OOM_WITH_SQLITE
 static sqlite3_mem_methods engine;
@@ -95,7 +35,7 @@ static atomic_long engine_live;
 
 static void *engine_malloc(int size)
 {
-    void *block = fail_engine && oom_fails_now() ? NULL : engine.xMalloc(size);
+    void *block = fail_engine && test_fails_now() ? NULL : engine.xMalloc(size);
     if (block != NULL)
         atomic_fetch_add(&engine_live, 1);
     return block;
@@ -103,7 +43,7 @@ static void *engine_malloc(int size)
 
 static void *engine_realloc(void *block, int size)
 {
-    return fail_engine && oom_fails_now() ? NULL : engine.xRealloc(block, size);
+    return fail_engine && test_fails_now() ? NULL : engine.xRealloc(block, size);
 }
 
 static void engine_free(void *block)
@@ -147,7 +87,7 @@ static syncguard_status op_acquire(scene *s)
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(s->backend, s->key, 30000, NULL, &grant, &s->err);
     if (status == SYNCGUARD_OK) {
-        oom_failure_disarm();
+        test_fail_disarm();
         assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     }
     return status;
@@ -166,7 +106,7 @@ static syncguard_status op_release(scene *s)
 {
     syncguard_status status = syncguard_release(s->backend, s->grant.lock_id, NULL, &s->err);
     if (status == SYNCGUARD_OK) {
-        oom_failure_disarm();
+        test_fail_disarm();
         assert_int_equal(syncguard_acquire(s->backend, s->held_key, 60000, NULL, &s->grant, NULL),
                          SYNCGUARD_OK);
     }
@@ -225,24 +165,10 @@ static syncguard_status op_owns(scene *s)
     return status;
 }
 
-static bool see_info(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    (*(int *)context)++;
-    return true;
-}
-
-static bool see_raw(void *context, const syncguard_lock_info_raw *raw)
-{
-    (void)raw;
-    (*(int *)context)++;
-    return true;
-}
-
 static syncguard_status op_list(scene *s)
 {
     int seen = 0;
-    syncguard_status status = syncguard_list(s->backend, NULL, see_info, &seen, &s->err);
+    syncguard_status status = syncguard_list(s->backend, NULL, test_count_info, &seen, &s->err);
     assert_true(status < 0 || seen >= 2);
     return status;
 }
@@ -255,19 +181,14 @@ static syncguard_status op_prune(scene *s)
 static syncguard_status op_list_raw(scene *s)
 {
     int seen = 0;
-    syncguard_status status = syncguard_list_raw(s->backend, NULL, see_raw, &seen, &s->err);
+    syncguard_status status = syncguard_list_raw(s->backend, NULL, test_count_raw, &seen, &s->err);
     assert_true(status < 0 || seen >= 2);
     return status;
 }
 
-static void see_finding(void *context, const syncguard_finding *finding)
-{
-    (void)context, (void)finding;
-}
-
 static syncguard_status op_examine(scene *s)
 {
-    return syncguard_examine(s->backend, NULL, see_finding, NULL, &s->err);
+    return syncguard_examine(s->backend, NULL, test_ignore_finding, NULL, &s->err);
 }
 
 static syncguard_status oom_lock_take(scene *s, bool auto_extend)
@@ -277,7 +198,7 @@ static syncguard_status oom_lock_take(scene *s, bool auto_extend)
     syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(s->backend, s->key, &options, &lock, &s->err);
     assert_true((status == SYNCGUARD_OK) == (lock != NULL));
-    oom_failure_disarm();
+    test_fail_disarm();
     syncguard_lock_dispose(lock);
     return status;
 }
@@ -303,7 +224,7 @@ static syncguard_status op_lock_set(scene *s)
     syncguard_status status =
         syncguard_lock_acquire_all(s->backend, keys, 3, &options, &set, &s->err);
     assert_true((status == SYNCGUARD_OK) == (set != NULL));
-    oom_failure_disarm();
+    test_fail_disarm();
     syncguard_lock_set_dispose(set);
     return status;
 }
@@ -388,7 +309,7 @@ static syncguard_status op_lock_release(scene *s)
     syncguard_status status = syncguard_lock_release(s->lock, NULL, &s->err);
     char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
-    oom_failure_disarm();
+    test_fail_disarm();
     syncguard_lock_dispose(s->lock);
     if (status < 0) /* without any memory the release cannot go on in the background */
         (void)syncguard_release(s->backend, id, NULL, NULL);
@@ -401,7 +322,7 @@ static syncguard_status op_lock_dispose(scene *s)
     char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
     syncguard_lock_dispose(s->lock);
-    oom_failure_disarm();
+    test_fail_disarm();
     (void)syncguard_release(s->backend, id, NULL, NULL);
     take_scene_lock(s);
     return SYNCGUARD_OK;
@@ -468,7 +389,7 @@ static syncguard_status op_queue(scene *s)
         assert_null(lock);
         status = status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
     }
-    oom_failure_disarm();
+    test_fail_disarm();
     syncguard_queue_close(queue);
     return status;
 }
@@ -500,7 +421,7 @@ static syncguard_status op_telemetry(scene *s)
     syncguard_grant grant;
     status = syncguard_acquire(decorated, "caf\xC3\xA9-oom", 1000, NULL, &grant, &s->err);
     if (status == SYNCGUARD_OK) {
-        oom_failure_disarm();
+        test_fail_disarm();
         assert_int_equal(syncguard_release(decorated, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     }
     char text[256];
@@ -582,12 +503,6 @@ static const struct {
 
 /* ---- the sweep ---- */
 
-static void oom_pause_ms(long ms)
-{
-    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&left, NULL);
-}
-
 static void make_scene(scene *s, size_t which)
 {
     memset(s, 0, sizeof *s);
@@ -616,7 +531,7 @@ static void check_usable(scene *s, const char *name, long at, bool persistent)
     for (int i = 0; i < 200 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(s->backend, s->key, 1000, NULL, &grant, &s->err);
         if (status == SYNCGUARD_LOCKED)
-            oom_pause_ms(10);
+            test_sleep_ms(10);
     }
     if (status == SYNCGUARD_LOCKED && persistent) {
         return; /* the undo could not be queued: the lock ends with its TTL */
@@ -642,10 +557,10 @@ static long oom_operation_sweep(size_t which, bool persistent)
 
         /* A new key each time, so that record and counter must be created. */
         snprintf(s.key, sizeof s.key, "oom-e\xCC\x81-%zu-%d-%ld", which, persistent, at);
-        oom_failure_arm(at, persistent);
+        test_fail_arm(at, persistent);
         syncguard_status status = operations[which].run(&s);
-        oom_failure_disarm();
-        bool met = atomic_load(&failures) > 0;
+        test_fail_disarm();
+        bool met = test_failures() > 0;
         if (status != SYNCGUARD_OK && status != SYNCGUARD_E_OUT_OF_MEMORY)
             fail_msg("%s, allocation %ld: %s (%s %s)", name, at, syncguard_status_name(status),
                      s.err.native, s.err.message);
@@ -666,11 +581,12 @@ static void every_allocation_fails(bool persistent)
 {
     long total = 0;
     for (size_t i = 0; i < OPERATIONS; i++) {
-        long before = atomic_load(&live);
+        long before = atomic_load(&test_live_blocks);
         long failed = oom_operation_sweep(i, persistent);
         print_message("    %-28s %4ld allocations failed\n", operations[i].name, failed);
-        if (atomic_load(&live) != before)
-            fail_msg("%s: %ld blocks leaked", operations[i].name, atomic_load(&live) - before);
+        if (atomic_load(&test_live_blocks) != before)
+            fail_msg("%s: %ld blocks leaked", operations[i].name,
+                     atomic_load(&test_live_blocks) - before);
         total += failed;
     }
     print_message("    %ld in all\n", total);
@@ -697,7 +613,7 @@ static void nothing_is_left_in_the_engine(void **state)
     sqlite3_shutdown();
     assert_int_equal(atomic_load(&engine_live), 0);
 #endif
-    assert_int_equal(atomic_load(&live), 0);
+    assert_int_equal(atomic_load(&test_live_blocks), 0);
 }
 
 #ifdef OOM_WITH_SQLITE
@@ -708,10 +624,9 @@ int main(int argc, char **argv)
 {
     if (argc != 2)
         return 64;
-    const syncguard_allocator allocator = {oom_failing_malloc, oom_failing_realloc,
-                                           oom_counting_free};
-    syncguard_allocator_set(&allocator);
+    test_alloc_install();
     fail_engine = strcmp(argv[1], "engine") == 0;
+    atomic_store(&test_alloc_fails, !fail_engine);
     char folder[] = "/tmp/syncguard-oom.XXXXXX";
     if (mkdtemp(folder) == NULL)
         return 1;

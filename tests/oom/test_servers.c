@@ -9,27 +9,20 @@
  * used. After each failure: an error that fits and no other effect, the handle works again, and
  * when it is closed no block of the library and no descriptor is left.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test_alloc.h"
+#include "test_assert.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
 #include <syncguard/sys/backend.h>
 
 #define MOST_ROUNDS 3000
@@ -38,56 +31,11 @@ extern const syncguard_module OOM_MODULE; /* set by the build: one program per s
 
 /* ---- what fails ---- */
 
-static atomic_long live;
-static atomic_long countdown; /* until one fails; 0: none fails */
-static atomic_long failures;
 static bool fail_descriptors;
-
-static bool oom_servers_fails_now(bool descriptor)
-{
-    long left = atomic_load(&countdown);
-    if (descriptor != fail_descriptors)
-        return false;
-    while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
-        continue;
-    if (left != 1)
-        return false;
-    atomic_fetch_add(&failures, 1);
-    return true;
-}
-
-static void oom_servers_arm(long after)
-{
-    atomic_store(&failures, 0);
-    atomic_store(&countdown, after);
-}
-
-static void *oom_servers_failing_malloc(size_t size)
-{
-    void *block = oom_servers_fails_now(false) ? NULL : malloc(size);
-    if (block != NULL)
-        atomic_fetch_add(&live, 1);
-    return block;
-}
-
-static void *oom_servers_failing_realloc(void *block, size_t size)
-{
-    void *grown = oom_servers_fails_now(false) ? NULL : realloc(block, size);
-    if (block == NULL && grown != NULL)
-        atomic_fetch_add(&live, 1);
-    return grown;
-}
-
-static void oom_servers_counting_free(void *block)
-{
-    if (block != NULL)
-        atomic_fetch_sub(&live, 1);
-    free(block);
-}
 
 static bool no_descriptor(void)
 {
-    bool fails = oom_servers_fails_now(true);
+    bool fails = fail_descriptors && test_fails_now();
     if (fails)
         errno = EMFILE;
     return fails;
@@ -150,16 +98,9 @@ static bool oom_servers_status_check(syncguard_status status, const char *what)
                           status == SYNCGUARD_E_NETWORK_TIMEOUT ||
                           status == SYNCGUARD_E_OUT_OF_MEMORY /* of the kernel: no event */
                     : status == SYNCGUARD_E_OUT_OF_MEMORY;
-    if (!fits || atomic_load(&failures) == 0)
+    if (!fits || test_failures() == 0)
         fail_msg("round %ld, %s: %s", round_number, what, syncguard_status_name(status));
     return false;
-}
-
-static bool oom_servers_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context;
-    (void)info;
-    return true;
 }
 
 /* Every operation once; those after a failed acquire have nothing to work on. */
@@ -190,8 +131,7 @@ static void oom_servers_use(syncguard_backend *backend, const char *key)
     }
     oom_servers_status_check(syncguard_is_locked(backend, key, NULL, &locked, NULL), "is_locked");
     oom_servers_status_check(syncguard_get_by_key(backend, key, NULL, &info, NULL), "get_by_key");
-    oom_servers_status_check(syncguard_list(backend, NULL, oom_servers_info_ignore, NULL, NULL),
-                             "list");
+    oom_servers_status_check(syncguard_list(backend, NULL, test_ignore_info, NULL, NULL), "list");
     char other[96];
     snprintf(other, sizeof other, "%s-kept", key);
     options.auto_extend = true;
@@ -220,13 +160,12 @@ static void use_again(syncguard_backend *backend)
 static void expect_nothing_left(long blocks, int fds)
 {
     for (int i = 0; i < 800; i++) { /* abandoned requests are ended in the background */
-        if (atomic_load(&live) <= blocks && oom_servers_descriptors() <= fds)
+        if (atomic_load(&test_live_blocks) <= blocks && oom_servers_descriptors() <= fds)
             return;
-        struct timespec pause = {0, 10000000};
-        nanosleep(&pause, NULL);
+        test_sleep_ms(10);
     }
     fail_msg("round %ld: %ld blocks and %d descriptors left", round_number,
-             atomic_load(&live) - blocks, oom_servers_descriptors() - fds);
+             atomic_load(&test_live_blocks) - blocks, oom_servers_descriptors() - fds);
 }
 
 /* True if the round met its failure. */
@@ -234,7 +173,7 @@ static bool run_round(bool warm)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
-    long blocks = atomic_load(&live);
+    long blocks = atomic_load(&test_live_blocks);
     int fds = oom_servers_descriptors();
     char key[64];
     snprintf(key, sizeof key, "oom-%d-%ld-%d", (int)getpid(), round_number, warm);
@@ -242,15 +181,15 @@ static bool run_round(bool warm)
     if (warm) {
         assert_int_equal(syncguard_open(url, &options, &backend, NULL), SYNCGUARD_OK);
         use_again(backend);
-        oom_servers_arm(round_number);
+        test_fail_arm(round_number, false);
     } else {
-        oom_servers_arm(round_number);
+        test_fail_arm(round_number, false);
         oom_servers_status_check(syncguard_open(url, &options, &backend, NULL), "open");
     }
     if (backend != NULL)
         oom_servers_use(backend, key);
-    atomic_store(&countdown, 0);
-    bool met = atomic_load(&failures) > 0;
+    test_fail_disarm();
+    bool met = test_failures() > 0;
     if (backend != NULL) {
         use_again(backend);
         syncguard_close(backend);
@@ -296,11 +235,10 @@ int main(int argc, char **argv)
     if (argc != 3)
         return 64;
     fail_descriptors = strcmp(argv[1], "descriptors") == 0;
+    atomic_store(&test_alloc_fails, !fail_descriptors);
     url = argv[2];
     setenv("SYNCGUARD_ENV", "production", 1); /* failing releases are expected */
-    syncguard_allocator allocator = {oom_servers_failing_malloc, oom_servers_failing_realloc,
-                                     oom_servers_counting_free};
-    syncguard_allocator_set(&allocator);
+    test_alloc_install();
     if (syncguard_module_register(&OOM_MODULE, NULL) != SYNCGUARD_OK)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

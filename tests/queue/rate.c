@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
+#include "test_support.h"
 
 #define WIDTH 64
 #define ROUND_S 0.3
@@ -34,23 +34,9 @@ static void rate_die(const char *what)
     exit(70);
 }
 
-static double rate_now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static int rate_compare_values(const void *a, const void *b)
-{
-    double first = *(const double *)a;
-    double second = *(const double *)b;
-    return (first > second) - (first < second);
-}
-
 static double rate_quantile(double *values, int count, double part)
 {
-    qsort(values, (size_t)count, sizeof values[0], rate_compare_values);
+    qsort(values, (size_t)count, sizeof values[0], test_compare_double);
     return values[(int)(part * (count - 1) + 0.5)];
 }
 
@@ -89,7 +75,7 @@ static void *rate_caller_run(void *argument)
 static double threads_rate(syncguard_backend *backend)
 {
     static caller callers[WIDTH];
-    double start = rate_now_s();
+    double start = test_now_s();
     atomic_store(&over, false);
     for (int i = 0; i < WIDTH; i++) {
         callers[i].backend = backend;
@@ -98,14 +84,14 @@ static double threads_rate(syncguard_backend *backend)
         if (pthread_create(&callers[i].thread, NULL, rate_caller_run, &callers[i]) != 0)
             rate_die("thread");
     }
-    usleep((useconds_t)(ROUND_S * 1e6));
+    test_sleep_us((int64_t)(ROUND_S * 1e6));
     atomic_store(&over, true);
     long pairs = 0;
     for (int i = 0; i < WIDTH; i++) {
         pthread_join(callers[i].thread, NULL);
         pairs += callers[i].pairs;
     }
-    return (double)pairs / (rate_now_s() - start);
+    return (double)pairs / (test_now_s() - start);
 }
 
 /* ---- the queue ---- */
@@ -158,7 +144,7 @@ static double queue_rate(syncguard_queue *queue)
     static char keys[WIDTH][32];
     long pairs = 0;
     int open = WIDTH;
-    double start = rate_now_s();
+    double start = test_now_s();
     for (int i = 0; i < WIDTH; i++) {
         snprintf(keys[i], sizeof keys[i], "queue-rate-%d", i);
         rate_start_acquire(queue, keys[i]);
@@ -170,12 +156,12 @@ static double queue_rate(syncguard_queue *queue)
             continue;
         }
         pairs++;
-        if (rate_now_s() - start < ROUND_S)
+        if (test_now_s() - start < ROUND_S)
             rate_start_acquire(queue, done.context);
         else
             open--;
     }
-    return (double)pairs / (rate_now_s() - start);
+    return (double)pairs / (test_now_s() - start);
 }
 
 /* ---- comparing ---- */
@@ -199,12 +185,12 @@ static void time_block(syncguard_queue *queue, syncguard_backend *backend, doubl
 {
     char key[] = "queue-rate-pair";
     for (int i = 0; i < BLOCK_PAIRS; i++) {
-        double start = rate_now_s();
+        double start = test_now_s();
         if (queue != NULL)
             async_pair(queue, key);
         else
             blocking_pair(backend, key);
-        took[i] = (rate_now_s() - start) * 1e6;
+        took[i] = (test_now_s() - start) * 1e6;
     }
 }
 

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
+#include "test_support.h"
 
 #define PROBES 201
 #define RELEASES 200
@@ -40,13 +40,6 @@ static void scale_die(const char *what)
 {
     printf("%s\n", what);
     exit(70);
-}
-
-static double scale_now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 static double cpu_s(void)
@@ -158,13 +151,6 @@ static syncguard_completion scale_next_completion(syncguard_queue *queue)
     return done;
 }
 
-static int scale_compare_values(const void *a, const void *b)
-{
-    double first = *(const double *)a;
-    double second = *(const double *)b;
-    return (first > second) - (first < second);
-}
-
 /* Median time of an acquire of a free key, in microseconds. */
 static double scale_probe_free_keys(syncguard_queue *queue, int from)
 {
@@ -172,16 +158,16 @@ static double scale_probe_free_keys(syncguard_queue *queue, int from)
     char key[64];
     for (int i = 0; i < PROBES; i++) {
         key_name(key, from + i);
-        double begun = scale_now_s();
+        double begun = test_now_s();
         if (syncguard_lock_acquire_async(queue, key, NULL, NULL, NULL, NULL) != SYNCGUARD_OK)
             scale_die("acquire");
         syncguard_completion done = scale_next_completion(queue);
-        took[i] = (scale_now_s() - begun) * 1e6;
+        took[i] = (test_now_s() - begun) * 1e6;
         if (syncguard_lock_release_async(queue, done.lock, NULL, NULL, NULL, NULL) != SYNCGUARD_OK)
             scale_die("release");
         (void)scale_next_completion(queue);
     }
-    qsort(took, PROBES, sizeof took[0], scale_compare_values);
+    qsort(took, PROBES, sizeof took[0], test_compare_double);
     return took[PROBES / 2];
 }
 

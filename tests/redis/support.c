@@ -47,20 +47,6 @@ void test_begin(int argc, char **argv)
     }
 }
 
-int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-void pause_ms(int ms)
-{
-    struct timespec pause = {ms / 1000, (long)(ms % 1000) * 1000000};
-    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
-        ;
-}
-
 /* ---- raw commands ---- */
 
 static redisContext *context_at(int port)
@@ -155,25 +141,18 @@ long raw_calls(const char *command)
 
 /* ---- handles ---- */
 
-syncguard_backend *open_url(const char *url)
-{
-    syncguard_backend *backend = NULL;
-    assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
-    return backend;
-}
-
 syncguard_backend *open_with(const char *extra)
 {
     char url[2048];
     snprintf(url, sizeof url, "%s%c%s", test_url, strchr(test_url, '?') != NULL ? '&' : '?', extra);
-    return open_url(url);
+    return test_open(url);
 }
 
 syncguard_backend *open_port(int port, const char *extra)
 {
     char url[2048];
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?%s", port, extra);
-    return open_url(url);
+    return test_open(url);
 }
 
 syncguard_backend *store;
@@ -181,7 +160,7 @@ syncguard_backend *store;
 int open_store(void **state)
 {
     (void)state;
-    store = open_url(test_url);
+    store = test_open(test_url);
     return 0;
 }
 
@@ -199,25 +178,18 @@ int flush_all(void **state)
     return 0;
 }
 
-syncguard_call call_of(int64_t timeout_ms)
-{
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = timeout_ms;
-    return call;
-}
-
 syncguard_grant take_lock(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
-    assert_status(syncguard_acquire(store, key, ttl_ms, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, ttl_ms, NULL, &grant, &err));
     return grant;
 }
 
-bool count_records(void *context, const syncguard_lock_info_raw *info)
+void *trigger_soon(void *abort_object)
 {
-    (void)info;
-    ++*(int *)context;
-    return true;
+    test_sleep_ms(100);
+    syncguard_abort_trigger(abort_object);
+    return NULL;
 }
 
 /* ---- servers ---- */
@@ -314,7 +286,7 @@ static bool proxy_bytes_pass(proxy *p, int from, int to, nfds_t to_index, bool r
     if (atomic_load(&p->delay_ms) == 0)
         return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
     parcel *made = malloc(sizeof *made + (size_t)n);
-    *made = (parcel){NULL, now_ms() + atomic_load(&p->delay_ms), to_index, (size_t)n};
+    *made = (parcel){NULL, test_now_ms() + atomic_load(&p->delay_ms), to_index, (size_t)n};
     memcpy(made->data, buffer, (size_t)n);
     **last = made;
     *last = &made->next;
@@ -326,7 +298,7 @@ static int deliver_parcels(parcel **first, parcel ***last, const struct pollfd *
 {
     while (*first != NULL) {
         parcel *at = *first;
-        int64_t left = at->due_ms - now_ms();
+        int64_t left = at->due_ms - test_now_ms();
         if (left > 0)
             return left < 20 ? (int)left : 20;
         if (fds[at->to].fd >= 0)
@@ -395,7 +367,7 @@ void proxy_start(proxy *p, int target)
     address.sin_port = htons((uint16_t)p->port);
     assert_int_equal(bind(p->listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(p->listener, 16), 0);
-    assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
+    p->thread = test_start_thread(proxy_run, p);
 }
 
 void proxy_stop(proxy *p)

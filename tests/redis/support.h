@@ -6,26 +6,15 @@
 #ifndef TESTS_REDIS_SUPPORT_H
 #define TESTS_REDIS_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <hiredis/hiredis.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "servers/client.h"
-#include "syncguard.h"
 #include "syncguard/redis.h"
 #include "syncguard/sys/backend.h"
+#include "test_assert.h"
 
 /* The URL that tests/servers gave, and port and pid of the n-th server. */
 extern const char *test_url;
@@ -44,8 +33,7 @@ const char *raw_text(const char *format, ...);
 /* Sum of calls of a command, from INFO commandstats. */
 long raw_calls(const char *command);
 
-/* A handle on test_url, or on another URL; extra is added to the query. */
-syncguard_backend *open_url(const char *url);
+/* A handle on test_url, or on a server of this machine; extra is added to the query. */
 syncguard_backend *open_with(const char *extra);
 syncguard_backend *open_port(int port, const char *extra);
 
@@ -57,10 +45,9 @@ int close_store(void **state);
 int flush_all(void **state);
 /* A lock id of another writer. */
 #define OTHER_ID "Zm9yZWlnbi1sb2NrLWlkLQ"
-syncguard_call call_of(int64_t timeout_ms);
 syncguard_grant take_lock(const char *key, int64_t ttl_ms);
-/* For syncguard_list_raw: counts into the int of context. */
-bool count_records(void *context, const syncguard_lock_info_raw *info);
+/* A thread that triggers the abort object after 100 ms. */
+void *trigger_soon(void *abort_object);
 
 /* One more server, for tests that stop, stall or restart it. */
 typedef struct server {
@@ -99,18 +86,7 @@ void proxy_stop(proxy *p);
  * need this long for a call that takes milliseconds. */
 #define PROMPT_MS 3000
 
-int64_t now_ms(void);
-void pause_ms(int ms);
 extern syncguard_error err;
-#define assert_status(call, expected)                                                              \
-    do {                                                                                           \
-        syncguard_status got_ = (call);                                                            \
-        if (got_ != (expected)) {                                                                  \
-            print_error("%s: %s (%s, %s)\n", #call, syncguard_status_name(got_), err.native,       \
-                        err.message);                                                              \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
 
 /* Reads the arguments. SIGPIPE is not ignored, because the library must not raise it. */
 void test_begin(int argc, char **argv);

@@ -96,14 +96,8 @@ static syncguard_backend *open_as_user(void)
                  (int)(rest - test_url), test_url, before, rest, query != NULL ? query : "?",
                  query != NULL ? "&" : "");
     syncguard_backend *backend = NULL;
-    assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &backend, &err));
     return backend;
-}
-
-static bool redis_rights_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context, (void)info;
-    return true;
 }
 
 static char lacking[1024]; /* what the doctor said of permissions */
@@ -168,7 +162,7 @@ static void redis_rights_use_all(void)
     redis_rights_note_status(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
     redis_rights_note_status(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    redis_rights_note_status(syncguard_list(backend, NULL, redis_rights_info_ignore, NULL, &err));
+    redis_rights_note_status(syncguard_list(backend, NULL, test_ignore_info, NULL, &err));
     if (failures == 0) {
         redis_rights_note_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
         redis_rights_note_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
@@ -180,8 +174,8 @@ static void redis_rights_use_all(void)
     pthread_t waiter;
     if (failures == 0) {
         redis_rights_note_status(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
-        assert_int_equal(pthread_create(&waiter, NULL, redis_rights_waiter_run, backend), 0);
-        pause_ms(150);
+        waiter = test_start_thread(redis_rights_waiter_run, backend);
+        test_sleep_ms(150);
         redis_rights_note_status(syncguard_release(backend, grant.lock_id, NULL, &err));
         pthread_join(waiter, NULL);
     }
@@ -196,7 +190,7 @@ static void redis_rights_use_all(void)
     }
     if (failures == 0) {
         at_all("SCRIPT FLUSH");
-        pause_ms(600);
+        test_sleep_ms(600);
     }
     for (int i = 0; i < 8; i++)
         syncguard_lock_dispose(locks[i]);

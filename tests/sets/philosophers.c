@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
+#include "test_support.h"
 
 #define MOST_KEYS 64
 #define MOST_PROCESSES 64
@@ -36,13 +36,6 @@ typedef struct table {
 static table *all;
 static int keys = 5;
 
-static double philosopher_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void philosopher_mark_key(const syncguard_lock_set *set, const char *name, int key)
 {
     long long fence = strtoll(syncguard_lock_fence(syncguard_lock_set_find(set, name)), NULL, 10);
@@ -55,10 +48,10 @@ static void philosopher_mark_key(const syncguard_lock_set *set, const char *name
 static void philosopher_dine(const syncguard_lock_set *set, char names[2][80], const int pair[2],
                              unsigned *random)
 {
-    const struct timespec meal = {0, (long)(rand_r(random) % 3) * 1000000};
+    int meal_ms = rand_r(random) % 3;
     for (int i = 0; i < 2; i++)
         philosopher_mark_key(set, names[i], pair[i]);
-    nanosleep(&meal, NULL);
+    test_sleep_ms(meal_ms);
     if (!syncguard_lock_set_held(set))
         atomic_fetch_add(&all->lost, 1);
     for (int i = 0; i < 2; i++)
@@ -77,7 +70,7 @@ static void philosopher_run(const char *url, int index, pid_t run, double until)
         atomic_fetch_add(&all->failures, 1);
         return;
     }
-    while (philosopher_now_s() < until) {
+    while (test_now_s() < until) {
         int pair[2] = {(int)(rand_r(&random) % (unsigned)keys), 0};
         char names[2][80];
         syncguard_lock_set *set = NULL;
@@ -109,7 +102,7 @@ int main(int argc, char **argv)
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 1;
-    double until = philosopher_now_s() + strtod(argv[2], NULL);
+    double until = test_now_s() + strtod(argv[2], NULL);
     pid_t run = getpid();
     for (int i = 0; i < processes; i++) {
         if (fork() == 0) {

@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <syncguard.h>
 #include <syncguard/sys/backend.h>
+
+#include "test_support.h"
 
 #define MOST_PROCESSES 64
 #define WAIT_MS 60000
@@ -56,13 +57,6 @@ static struct {
 } own;
 static const syncguard_backend_ops *store_ops;
 
-static double semaphore_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static syncguard_status counted_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                         syncguard_error *err)
 {
@@ -95,7 +89,7 @@ static syncguard_backend *semaphore_open_counted(const char *url, syncguard_erro
 
 static void semaphore_use_slot(const syncguard_lock *lock, unsigned *random)
 {
-    const struct timespec pause = {0, (long)(rand_r(random) % 4) * 1000000};
+    int pause_ms = rand_r(random) % 4;
     long long fence = strtoll(syncguard_lock_fence(lock), NULL, 10);
     int slot = syncguard_lock_slot(lock);
     int holders = atomic_fetch_add(&all->holders, 1) + 1;
@@ -107,7 +101,7 @@ static void semaphore_use_slot(const syncguard_lock *lock, unsigned *random)
     if (atomic_exchange(&all->fences[slot], fence) >= fence)
         atomic_fetch_add(&all->old_fences, 1);
     atomic_fetch_add(&all->uses[slot], 1);
-    nanosleep(&pause, NULL);
+    test_sleep_ms(pause_ms);
     if (!syncguard_lock_held(lock))
         atomic_fetch_add(&all->lost, 1);
     atomic_fetch_sub(&all->in_slot[slot], 1);
@@ -122,7 +116,7 @@ static void semaphore_process_run(const char *url, int index, const char *name, 
     syncguard_backend *backend = semaphore_open_counted(url, &err);
     options.auto_extend = true;
     options.slots = slots;
-    while (backend != NULL && semaphore_now_s() < until) {
+    while (backend != NULL && test_now_s() < until) {
         syncguard_lock *lock = NULL;
         memset(&own, 0, sizeof own);
         if (syncguard_lock_acquire(backend, name, &options, &lock, &err) != SYNCGUARD_OK)
@@ -183,7 +177,7 @@ int main(int argc, char **argv)
         return 1;
     char name[64];
     snprintf(name, sizeof name, "semaphore/%ld", (long)getpid());
-    double until = semaphore_now_s() + strtod(argv[2], NULL);
+    double until = test_now_s() + strtod(argv[2], NULL);
     for (int i = 0; i < processes; i++) {
         if (fork() == 0) {
             semaphore_process_run(argv[1], i, name, until);
