@@ -217,6 +217,47 @@ fake_backend *fake_backend_open_connected(const syncguard_options *options)
     return fake_open_with(&ops, options);
 }
 
+/* ---- scripted answers ---- */
+
+syncguard_status fake_acquire_locked(fake_backend *p, syncguard_acquire_op *op,
+                                     syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_LOCKED;
+}
+
+syncguard_status fake_acquire_unknown(fake_backend *p, syncguard_acquire_op *op,
+                                      syncguard_error *err)
+{
+    (void)p;
+    op->may_have_been_granted = true;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
+}
+
+syncguard_status fake_acquire_hangs(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+syncguard_status fake_release_hangs(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+syncguard_status fake_extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_ABSENT;
+}
+
+syncguard_status fake_undo_late(fake_backend *p, int call)
+{
+    (void)p;
+    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
+}
+
 bool wait_for_count(atomic_int *counter, int target)
 {
     for (int i = 0; i < 30000 && atomic_load(counter) < target; i++)

@@ -44,12 +44,6 @@ bool was_renewed(const syncguard_lock *lock, int64_t expiry)
     return syncguard_lock_expires_at_ms(lock) != expiry;
 }
 
-syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_ABSENT;
-}
-
 syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p, (void)op;

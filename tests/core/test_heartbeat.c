@@ -115,7 +115,7 @@ static void a_loss_before_the_end_of_max_hold_is_noticed(void **state)
     assert_true(wait_for_count(&p->batches, 1));
     assert_true(syncguard_lock_held(lock));
     assert_true(sg_lock_lease_end(lock) <= hold_end);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);

@@ -7,7 +7,7 @@ static void absent_is_told_once(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
@@ -26,7 +26,7 @@ static void absent_by_hand_is_told_too(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_lock *lock = take_renewed(p, "k", 60000, 0);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_true(wait_for_count(&losses_told, 1));
@@ -105,7 +105,7 @@ static void on_lost_may_dispose_and_close(void **state)
     (void)take_renewed(p, "k", 2000, 0);
     dispose_when_told = true;
     close_when_told = &p->base;
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     assert_true(wait_for_count(&losses_told, 1));
     for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
         test_sleep_ms(1);
@@ -139,7 +139,7 @@ static void a_loss_triggers_the_abort_object(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     options.auto_extend = true;
     options.ttl_ms = 300;
-    atomic_store(&p->on_extend, extend_absent);
+    atomic_store(&p->on_extend, fake_extend_absent);
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, lost};
     assert_int_equal(syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &limits, NULL),

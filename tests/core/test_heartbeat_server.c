@@ -311,7 +311,7 @@ static void a_lock_that_is_gone_is_lost_at_once(void **state)
     (void)state;
     fake_backend *p = open_server();
     syncguard_lock *lock = take_renewed(p, "k", LONG_TTL_MS, 0);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_backend_reconnected(&p->base);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);

@@ -127,13 +127,6 @@ static void stuck_note_report(void *context, const syncguard_error *error, const
     atomic_fetch_add(&reports, 1);
 }
 
-static syncguard_status stuck_hang_release(fake_backend *p, syncguard_release_op *op,
-                                           syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* I-HND-09, also while a renewal hangs. */
 static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
 {
@@ -143,7 +136,7 @@ static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
     options.on_release_error = stuck_note_report;
     fake_backend *p = fake_backend_open(&options);
     p->on_extend = extend_hangs;
-    p->on_release = stuck_hang_release;
+    p->on_release = fake_release_hangs;
     syncguard_lock *lock = take_renewed(p, "k", 9000, 0);
     assert_true(wait_for_count(&p->batches, 1)); /* hangs for three seconds */
     atomic_store(&reports, 0);

@@ -186,13 +186,6 @@ static void nothing_is_counted_without_telemetry(void **state)
 
 /* ---- losses ---- */
 
-static syncguard_status metrics_answer_absent(fake_backend *p, syncguard_extend_op *op,
-                                              syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_ABSENT;
-}
-
 static syncguard_status not_there(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
@@ -205,7 +198,7 @@ static void a_renewal_finds_the_lock_gone(void **state)
     (void)state;
     char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(KEY, hash));
-    atomic_store(&fake->on_extend, metrics_answer_absent);
+    atomic_store(&fake->on_extend, fake_extend_absent);
     syncguard_lock *lock = metrics_take_lock(backend, KEY, 1500, true, 0);
     assert_true(wait_for_value(backend, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
     assert_true(wait_for_line("is lost"));
@@ -350,14 +343,6 @@ static void lines_per_minute_are_limited(void **state)
 
 /* ---- undone acquires ---- */
 
-static syncguard_status metrics_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                             syncguard_error *err)
-{
-    (void)p;
-    op->may_have_been_granted = true;
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
-}
-
 static syncguard_status only_once(fake_backend *p, int call)
 {
     (void)p;
@@ -368,7 +353,7 @@ static void undone_acquires(void **state)
 {
     syncguard_backend *backend = metrics_open_counted();
     (void)state;
-    fake->on_acquire = metrics_lose_acquire;
+    fake->on_acquire = fake_acquire_unknown;
     fake->on_undo = only_once;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, KEY, 30000, NULL, &grant, NULL),

@@ -694,13 +694,6 @@ static void an_abandoned_release_ends_its_extends(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status absent_extend(fake_backend *p, syncguard_extend_op *op,
-                                      syncguard_error *error)
-{
-    (void)p, (void)op, (void)error;
-    return SYNCGUARD_ABSENT;
-}
-
 static void a_lost_lock_is_one_completion(void **state)
 {
     (void)state;
@@ -709,7 +702,7 @@ static void a_lost_lock_is_one_completion(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 2000; /* a loaded machine must renew before the lease ends */
     options.auto_extend = true;
-    atomic_store(&p->on_extend, absent_extend);
+    atomic_store(&p->on_extend, fake_extend_absent);
     int job = 0;
     syncguard_request request = queue_start_acquire(queue, "k", &options, &job);
     assert_true(queue_is_readable(queue, 30000));

@@ -88,21 +88,13 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
     syncguard_close(&p->base);
 }
 
-static void *sets_trigger_abort(void *abort_object)
-{
-    test_sleep_ms(200);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
-}
-
 static void abort_ends_it_while_the_store_hangs(void **state)
 {
     (void)state;
-    pthread_t thread;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
     b_free_ns = 0;
-    thread = test_start_thread(sets_trigger_abort, options.abort_object);
+    pthread_t thread = test_trigger_soon(options.abort_object);
     acquire_in_vain(&options, SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(options.abort_object);

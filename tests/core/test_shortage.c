@@ -134,13 +134,6 @@ static void a_queue_that_is_open_needs_nothing_more(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status shortage_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                              syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* Cancels a request that a thread is busy with; false if that did not end it. */
 static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
 {
@@ -168,7 +161,7 @@ static void requests_are_cancelled_without_descriptors(void **state)
         syncguard_queue *queue = NULL;
         options.timeout_ms = HANG_MS;
         fake_backend *p = fake_backend_open(&options);
-        p->on_acquire = shortage_hang_acquire;
+        p->on_acquire = fake_acquire_hangs;
         assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
         if (workers > 0)
             assert_true(cancel_in_flight(queue, p));

@@ -40,28 +40,14 @@ static syncguard_backend *telemetry_wrap_fake(fake_backend *p, record *into)
     return decorated;
 }
 
-static syncguard_status telemetry_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                               syncguard_error *err)
-{
-    (void)p;
-    op->may_have_been_granted = true;
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
-}
-
-static syncguard_status not_yet(fake_backend *p, int call)
-{
-    (void)p;
-    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
-}
-
 static void failures_and_undoing_are_events(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
-    p->on_acquire = telemetry_lose_acquire;
-    p->on_undo = not_yet;
+    p->on_acquire = fake_acquire_unknown;
+    p->on_undo = fake_undo_late;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
@@ -306,13 +292,6 @@ static void a_child_counts_for_itself(void **state)
 }
 #endif
 
-static syncguard_status telemetry_answer_locked(fake_backend *p, syncguard_acquire_op *op,
-                                                syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_LOCKED;
-}
-
 static syncguard_status telemetry_answer_absent(fake_backend *p, syncguard_release_op *op,
                                                 syncguard_error *err)
 {
@@ -345,7 +324,7 @@ static void the_store_is_asked_once(void **state)
     syncguard_grant grant;
     for (int i = 0; i < 2; i++) {
         bool no = i == 1;
-        p->on_acquire = no ? telemetry_answer_locked : NULL;
+        p->on_acquire = no ? fake_acquire_locked : NULL;
         p->on_release = no ? telemetry_answer_absent : NULL;
         atomic_store(&p->on_extend, no ? absent_too : NULL);
         check_call(p, no ? SYNCGUARD_LOCKED : SYNCGUARD_OK,
@@ -405,7 +384,7 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     assert_int_equal(seen.events[0].error, SYNCGUARD_E_NETWORK_TIMEOUT);
 
     /* The end of a wait is not an event either: there is one for each try. */
-    p->on_acquire = telemetry_answer_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 50;
     syncguard_lock *lock = NULL;

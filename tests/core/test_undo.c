@@ -26,12 +26,6 @@ static syncguard_status answer_late(fake_backend *p, syncguard_acquire_op *op, s
     return SYNCGUARD_OK;
 }
 
-static syncguard_status final_at_third(fake_backend *p, int call)
-{
-    (void)p;
-    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
-}
-
 /* I-ACQ-09 */
 static void unknown_acquire_outcome_is_undone(void **state)
 {
@@ -55,7 +49,7 @@ static void undo_is_repeated_until_final(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = undo_lose_reply;
-    p->on_undo = final_at_third;
+    p->on_undo = fake_undo_late;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
     assert_true(wait_for_count(&p->undos, 3));
@@ -141,7 +135,7 @@ static atomic_int undo_calls;
 static syncguard_status count_and_finish_at_third(fake_backend *p, int call)
 {
     atomic_fetch_add(&undo_calls, 1);
-    return final_at_third(p, call);
+    return fake_undo_late(p, call);
 }
 
 static syncguard_status never_final(fake_backend *p, int call)

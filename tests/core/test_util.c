@@ -374,13 +374,6 @@ static int64_t cpu_ms(void)
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
-static void *util_trigger_abort(void *abort_object)
-{
-    test_sleep_ms(50);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
-}
-
 /* If a program closes all descriptors while the library works, no busy loop follows. */
 static void test_closed_behind_our_back(void **state)
 {
@@ -405,7 +398,7 @@ static void test_closed_behind_our_back(void **state)
     assert_true(cpu_ms() - used < 250);
     /* The abort is still seen. */
     limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
-    pthread_t thread = test_start_thread(util_trigger_abort, abort_object);
+    pthread_t thread = test_trigger_soon(abort_object);
     assert_int_equal(syncguard_wait_fds(NULL, 0, &limits, NULL), SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(abort_object); /* closes once more, without effect */

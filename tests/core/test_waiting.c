@@ -3,17 +3,10 @@
 #include "fake_backend.h"
 #include "test_assert.h"
 
-static syncguard_status always_locked(fake_backend *p, syncguard_acquire_op *op,
-                                      syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_LOCKED;
-}
-
 /* attempts: eleven that are counted, and the one after joining if the store reports releases. */
 static void check_ten_retries(fake_backend *p, int attempts)
 {
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 2;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
@@ -56,7 +49,7 @@ static void no_retries_mean_one_attempt(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     options.max_retries = 0;
@@ -73,7 +66,7 @@ static void the_message_says_what_ended_the_waiting(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options few = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     syncguard_error err;
@@ -229,19 +222,12 @@ static void a_store_that_goes_down_meanwhile_is_the_outcome(void **state)
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-static syncguard_status waiting_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                             syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* I-LCK-06 */
 static void timeout_ends_a_hanging_attempt(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = waiting_hang_acquire;
+    p->on_acquire = fake_acquire_hangs;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 80;
     syncguard_lock *lock = NULL;
@@ -259,14 +245,14 @@ static void timeout_ends_a_hanging_attempt(void **state)
 static syncguard_status locked_then_hang(fake_backend *p, syncguard_acquire_op *op,
                                          syncguard_error *err)
 {
-    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : waiting_hang_acquire(p, op, err);
+    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : fake_acquire_hangs(p, op, err);
 }
 
 static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = waiting_hang_acquire;
+    p->on_acquire = fake_acquire_hangs;
     waits_for(p, 80, SYNCGUARD_E_NETWORK_TIMEOUT, NULL);
     p = fake_backend_open(NULL);
     p->on_acquire = locked_then_hang;
@@ -282,7 +268,7 @@ static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 
 static syncguard_status hang_twice(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
-    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : waiting_hang_acquire(p, op, err);
+    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : fake_acquire_hangs(p, op, err);
 }
 
 /* The deadline of one attempt is not the deadline of the waiting. */
@@ -308,25 +294,17 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
     syncguard_close(&p->base);
 }
 
-static void *waiting_trigger_abort(void *abort_object)
-{
-    test_sleep_ms(50);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
-}
-
 /* I-LCK-10 */
 static void abort_ends_a_long_pause(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 5000;
     options.timeout_ms = 30000;
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
-    pthread_t thread;
-    pthread_create(&thread, NULL, waiting_trigger_abort, options.abort_object);
+    pthread_t thread = test_trigger_soon(options.abort_object);
     syncguard_lock *lock = NULL;
     int64_t begun = syncguard_clock_ns();
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),

@@ -21,6 +21,13 @@ static inline syncguard_backend *open_used(const char *url)
     return backend;
 }
 
+static inline void acquire_and_release(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
 /* The status of the first operation: opening needs no server. */
 static inline syncguard_status first_use(const char *url)
 {

@@ -16,13 +16,6 @@
 static pg_server *server;
 static PGconn *plain;
 
-static void pg_faults_pair(syncguard_backend *backend, const char *key)
-{
-    syncguard_grant grant;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-}
-
 static void pg_faults_expect_refusal(const char *url, syncguard_status status, const char *native)
 {
     assert_status(status, first_use(url));
@@ -68,7 +61,7 @@ static void restart_is_not_noticed(void **state)
         plain = pg_plain(server, DATABASE);
         /* A grant is on the disk; the first call afterwards works. */
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-        pg_faults_pair(backend, "after");
+        acquire_and_release(backend, "after");
         pg_faults_pool_widen(backend);
     }
     syncguard_close(backend);
@@ -78,7 +71,7 @@ static void server_that_is_down(void **state)
 {
     syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
-    pg_faults_pair(backend, "before");
+    acquire_and_release(backend, "before");
     PQfinish(plain);
     pg_server_down(server, SIGINT);
     int64_t began = test_now_ms();
@@ -91,8 +84,8 @@ static void server_that_is_down(void **state)
     syncguard_backend *late = test_open(pg_url(server, DATABASE, NULL));
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
-    pg_faults_pair(backend, "down");
-    pg_faults_pair(late, "down");
+    acquire_and_release(backend, "down");
+    acquire_and_release(late, "down");
     syncguard_close(backend);
     syncguard_close(late);
 }
@@ -146,7 +139,7 @@ static void terminated_in_the_middle(void **state)
     pthread_join(thread, NULL);
     print_message("    %d pairs, %d refusals\n", done, failed);
     assert_true(done > 5);
-    pg_faults_pair(backend, "after");
+    acquire_and_release(backend, "after");
     syncguard_close(backend);
 }
 
@@ -172,12 +165,12 @@ static void pg_reconnects_are_counted(void **state)
                                                &options, &bare, &err));
     syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &counted, &err));
-    pg_faults_pair(counted, "counted");
+    acquire_and_release(counted, "counted");
     assert_int_equal(test_reconnects_total(counted), 0);
     for (int i = 1; i <= 2; i++) {
         pg_sql(plain, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
                       "application_name = 'counted'");
-        pg_faults_pair(counted, "counted");
+        acquire_and_release(counted, "counted");
         assert_int_equal(test_reconnects_total(counted), i);
         assert_int_equal(atomic_load(&replaced_lines), i);
     }
@@ -192,7 +185,7 @@ static void hanging_server(void **state)
     syncguard_call call = test_call(300);
     syncguard_call longer = test_call(4000);
     (void)state;
-    pg_faults_pair(backend, "hang");
+    acquire_and_release(backend, "hang");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'hang'");
     assert_true(pid > 1);
@@ -413,7 +406,7 @@ static void codes_not_texts(void **state)
     assert_string_equal(err.native, "57014");
     pthread_join(thread, NULL);
     pg_sql(plain, "DROP FUNCTION fail() CASCADE");
-    pg_faults_pair(backend, "after");
+    acquire_and_release(backend, "after");
     syncguard_close(backend);
 }
 
@@ -447,7 +440,7 @@ static void tls_is_verified_on_remote_hosts(void **state)
              secure->port, secure->folder);
     {
         syncguard_backend *backend = test_open(url);
-        pg_faults_pair(backend, "tls");
+        acquire_and_release(backend, "tls");
         pg_faults_pool_widen(backend);
         syncguard_close(backend);
     }
@@ -502,7 +495,7 @@ static void role_change_under_open_connections(void **state)
 {
     syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
-    pg_faults_pair(backend, "role");
+    acquire_and_release(backend, "role");
     /* Only sessions that exist already are read-only. */
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET default_transaction_read_only = on");
     {
@@ -510,10 +503,10 @@ static void role_change_under_open_connections(void **state)
         PGconn *other = pg_plain(server, "postgres");
         pg_sql(other, "ALTER DATABASE " DATABASE " RESET default_transaction_read_only");
         PQfinish(other);
-        pg_faults_pair(stale, "role");
+        acquire_and_release(stale, "role");
         syncguard_close(stale);
     }
-    pg_faults_pair(backend, "role");
+    acquire_and_release(backend, "role");
     syncguard_close(backend);
 }
 

@@ -247,18 +247,11 @@ static void pg_unresolved_port_fill(int port, int fds[4])
 
 /* ---- the tests ---- */
 
-static void pg_unresolved_pair(syncguard_backend *backend, const char *key)
-{
-    syncguard_grant grant;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-}
-
 static void session_ended_after_the_commit(void **state)
 {
     syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "ended");
+    acquire_and_release(backend, "ended");
     atomic_store(&proxy_mode, END_AFTER_COMMIT);
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -267,7 +260,7 @@ static void session_ended_after_the_commit(void **state)
     assert_int_equal(lock_rows(plain, "ended"), 1);
     atomic_store(&proxy_closed, false);
     expect_gone(plain, "ended");
-    pg_unresolved_pair(backend, "ended");
+    acquire_and_release(backend, "ended");
     syncguard_close(backend);
 }
 
@@ -277,7 +270,7 @@ static void error_without_a_code(void **state)
 {
     syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "uncoded");
+    acquire_and_release(backend, "uncoded");
     atomic_store(&proxy_mode, NO_CODE);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "uncoded", 60000, NULL, &grant, &err));
@@ -329,12 +322,12 @@ static void copy_ends_the_connection(void **state)
     static const char types[] = {'G', 'H', 'W'};
     syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "copy");
+    acquire_and_release(backend, "copy");
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof types; i++) {
         atomic_store(&copy_type, types[i]);
         atomic_store(&proxy_mode, COPY_ONCE);
-        pg_unresolved_pair(backend, "copy");
+        acquire_and_release(backend, "copy");
         assert_int_equal(atomic_load(&proxy_mode), PASS);
         atomic_store(&proxy_mode, COPY_ALWAYS);
         assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -352,7 +345,7 @@ static void copy_after_the_caller_left(void **state)
     syncguard_backend *backend = test_open(pg_url(&via, DATABASE, "application_name=copied"));
     syncguard_call call = test_call(300);
     (void)state;
-    pg_unresolved_pair(backend, "copied");
+    acquire_and_release(backend, "copied");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'copied'");
     assert_true(pid > 1);
@@ -381,12 +374,12 @@ static void answers_without_values(void **state)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         syncguard_backend *known = test_open(pg_url(&via, DATABASE, NULL));
         syncguard_backend *fresh = test_open(pg_url(&via, DATABASE, NULL));
-        pg_unresolved_pair(known, "values");
+        acquire_and_release(known, "values");
         atomic_store(&proxy_mode, modes[i]);
         assert_true(syncguard_examine(known, NULL, test_ignore_finding, NULL, &err) < SYNCGUARD_OK);
         assert_true(syncguard_acquire(fresh, "values", 60000, NULL, &grant, &err) < SYNCGUARD_OK);
         atomic_store(&proxy_mode, PASS);
-        pg_unresolved_pair(fresh, "values");
+        acquire_and_release(fresh, "values");
         syncguard_close(known);
         syncguard_close(fresh);
     }
@@ -399,7 +392,7 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_backend *backend = test_open(pg_url(&via, DATABASE, "application_name=late"));
     syncguard_call call = test_call(300);
     (void)state;
-    pg_unresolved_pair(backend, "late");
+    acquire_and_release(backend, "late");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'late'");
     assert_true(pid > 1);
@@ -525,7 +518,7 @@ static void second_address_is_reached(void **state)
              "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
              server->port);
     syncguard_backend *backend = test_open(url);
-    pg_unresolved_pair(backend, "second");
+    acquire_and_release(backend, "second");
     syncguard_close(backend);
     for (int i = 0; i < 4; i++)
         close(fds[i]);

@@ -185,13 +185,6 @@ syncguard_grant take_lock(const char *key, int64_t ttl_ms)
     return grant;
 }
 
-void *trigger_soon(void *abort_object)
-{
-    test_sleep_ms(100);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
-}
-
 /* ---- servers ---- */
 
 static int free_port(void)

@@ -46,8 +46,6 @@ int flush_all(void **state);
 /* A lock id of another writer. */
 #define OTHER_ID "Zm9yZWlnbi1sb2NrLWlkLQ"
 syncguard_grant take_lock(const char *key, int64_t ttl_ms);
-/* A thread that triggers the abort object after 100 ms. */
-void *trigger_soon(void *abort_object);
 
 /* One more server, for tests that stop, stall or restart it. */
 typedef struct server {

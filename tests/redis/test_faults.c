@@ -159,7 +159,7 @@ static void abort_ends_a_hanging_call(void **state)
         syncguard_status status = SYNCGUARD_OK;
         bool locked;
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&call.abort_object, &err));
-        pthread_t thread = test_start_thread(trigger_soon, call.abort_object);
+        pthread_t thread = test_trigger_soon(call.abort_object);
         int64_t start = test_now_ms();
         if (i == 0 || i == 3)
             status = syncguard_acquire(used, "hang", 5000, &call, &grant, &err);

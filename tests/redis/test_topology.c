@@ -199,7 +199,7 @@ static void given_up_wait_is_in_nobodys_way(void **state)
     aborted.timeout_ms = 30000;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&aborted.abort_object, &err));
     kill(test_pid(1), SIGSTOP);
-    pthread_t thread = test_start_thread(trigger_soon, aborted.abort_object);
+    pthread_t thread = test_trigger_soon(aborted.abort_object);
     syncguard_grant grant;
     syncguard_status first = syncguard_acquire(store, "aborted", 30000, &aborted, &grant, &err);
     pthread_join(thread, NULL);

@@ -29,6 +29,18 @@ pthread_t test_start_thread(void *(*run)(void *), void *context)
     return thread;
 }
 
+static void *abort_trigger_soon(void *abort_object)
+{
+    test_sleep_ms(100);
+    syncguard_abort_trigger(abort_object);
+    return NULL;
+}
+
+pthread_t test_trigger_soon(syncguard_abort *abort_object)
+{
+    return test_start_thread(abort_trigger_soon, abort_object);
+}
+
 long test_reconnects_total(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";

@@ -30,6 +30,8 @@ void test_check_status(syncguard_status got, syncguard_status wanted, const char
 syncguard_backend *test_open(const char *url);
 /* Starts a thread; join it with pthread_join. */
 pthread_t test_start_thread(void *(*run)(void *), void *context);
+/* Triggers the abort object after 100 ms, from another thread, which the caller joins. */
+pthread_t test_trigger_soon(syncguard_abort *abort_object);
 /* The counter of reconnects of a handle with telemetry. */
 long test_reconnects_total(const syncguard_backend *backend);
 
