@@ -4,7 +4,6 @@
  */
 #include "contract.h"
 
-#include <errno.h>
 #include <sys/wait.h>
 
 contract_settings contract;

@@ -8,7 +8,6 @@
 
 #include <stdatomic.h>
 #include <sys/resource.h>
-#include <time.h>
 
 static atomic_int hashes;
 

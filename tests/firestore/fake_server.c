@@ -2,7 +2,6 @@
 #include "fake_server.h"
 
 #include <curl/curl.h>
-#include <errno.h>
 
 void fake_server_start(fake_server *server, const char *const *arguments)
 {

@@ -7,7 +7,6 @@
 
 #include <jansson.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "servers/client.h"

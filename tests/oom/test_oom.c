@@ -15,7 +15,6 @@
 
 #include <poll.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <syncguard/sys/backend.h>

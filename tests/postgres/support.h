@@ -3,7 +3,6 @@
 #define TEST_POSTGRES_SUPPORT_H
 
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server.h"

@@ -19,8 +19,7 @@
 
 #include "test_support.h"
 
-/* A failure shows the call, its status, and the message in the variable err, which the call fills.
- */
+/* The call fills the variable err, whose message a failure shows. */
 #define assert_status(wanted, call)                                                                \
     test_check_status((call), (wanted), #call, &err, __FILE__, __LINE__)
 void test_check_status(syncguard_status got, syncguard_status wanted, const char *text,
