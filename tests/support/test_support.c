@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static int64_t clock_read_ns(clockid_t clock)
+static int64_t time_of_clock_ns(clockid_t clock)
 {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -17,7 +17,7 @@ static int64_t clock_read_ns(clockid_t clock)
 
 int64_t test_now_ns(void)
 {
-    return clock_read_ns(CLOCK_MONOTONIC);
+    return time_of_clock_ns(CLOCK_MONOTONIC);
 }
 
 int64_t test_now_us(void)
@@ -37,7 +37,7 @@ double test_now_s(void)
 
 int64_t test_wall_ns(void)
 {
-    return clock_read_ns(CLOCK_REALTIME);
+    return time_of_clock_ns(CLOCK_REALTIME);
 }
 
 int64_t test_wall_ms(void)
