@@ -37,7 +37,7 @@ foreach(library ${libraries})
   endif()
   add_library(other-${library} SHARED ${changed}
     "$<FILTER:$<TARGET_OBJECTS:${library}_objects>,EXCLUDE,/(${names})[.]c[.]o>" $<TARGET_OBJECTS:${library}>)
-  target_compile_options(other-${library} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/other.h)
+  target_compile_options(other-${library} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/other_tolerance.h)
   target_include_directories(other-${library} PRIVATE $<TARGET_PROPERTY:${library}_objects,INCLUDE_DIRECTORIES>)
   target_link_libraries(other-${library} PRIVATE syncguard_settings ${depends})
   set_target_properties(other-${library} PROPERTIES OUTPUT_NAME ${library} VERSION
@@ -66,6 +66,6 @@ endif()
 if(TARGET syncguard-firestore)
   tolerance_test(firestore ${with_server} firestore-fake -- ${timeline} @URL)
 endif()
-add_test(NAME tolerance_no_copies COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/no_copies.sh
+add_test(NAME tolerance_no_copies COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/no_tolerance_copies.sh
   ${CMAKE_SOURCE_DIR}/src/backends)
 set_tests_properties(tolerance_no_copies PROPERTIES LABELS contract)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The guide of telemetry, its rules and the dashboard name only metrics that exist, and all of them.
 
-    documents.py SOURCE EXAMPLE COMMAND
+    metric_names.py SOURCE EXAMPLE COMMAND
 
 EXAMPLE prints the metrics of the library (examples/metrics.c), COMMAND is syncguard. Both texts are
 checked as promtext.py does.

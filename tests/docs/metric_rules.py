@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The alert rules of the telemetry guide fire when they should, and only then.
 
-    rules.py GUIDE
+    metric_rules.py GUIDE
 
 `promtool test rules` evaluates the rules over invented series; nothing is started. Times of the
 series begin at 0, the epoch, so a timestamp is a number of seconds since the begin of a case.

@@ -2,7 +2,7 @@
 # The C++ headers and their test with every compiler that is here, as C++17 and C++20, with warnings as
 # errors; the test then runs on memory and SQLite.
 #
-#     compilers.sh SOURCE BUILD CXX
+#     cpp_compilers.sh SOURCE BUILD CXX
 set -eu
 source=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)

@@ -2,7 +2,7 @@
 # Compiles every installed header by itself, twice in one file, as C99 and as C++11, and checks
 # that no public header includes a third-party one.
 #
-#     alone.sh INCLUDE_DIR CC CXX
+#     headers_alone.sh INCLUDE_DIR CC CXX
 set -u
 include=$1 cc=$2 cxx=$3
 strict="-Wall -Wextra -pedantic -Werror -Wundef -fsyntax-only"

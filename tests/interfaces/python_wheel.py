@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The wheel has what it needs, the version of the library, and works as it is.
 
-    wheel.py SOURCE VERSION
+    python_wheel.py SOURCE VERSION
 """
 import os
 import subprocess

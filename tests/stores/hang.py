@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An abort or a deadline ends every operation while the server hangs.
 
-    run.py CLIENT COMMAND STORE      COMMAND: syncguard, to set the store up
+    hang.py CLIENT COMMAND STORE     COMMAND: syncguard, to set the store up
 
 Starts the store, lets hang_client use it, stops every process of the server with SIGSTOP (for
 SQLite: holds the file's write lock, as a stopped writer would), and measures how late each
