@@ -466,9 +466,9 @@ static void leaving_waiter_passes_the_event_on(void **state)
     p->on_release = free_one_lock;
     atomic_store(&held, true);
     worker first = {.p = p}, second = {.p = p};
-    pthread_create(&first.thread, NULL, waiting_worker_run, &first);
+    first.thread = test_start_thread(waiting_worker_run, &first);
     assert_true(wait_for_count(&p->acquires, 2));
-    pthread_create(&second.thread, NULL, waiting_worker_run, &second);
+    second.thread = test_start_thread(waiting_worker_run, &second);
     assert_true(wait_for_count(&p->acquires, 3));
     test_sleep_ms(100);
     atomic_store(&break_next, true);
@@ -480,7 +480,7 @@ static void leaving_waiter_passes_the_event_on(void **state)
     assert_int_equal(second.status, SYNCGUARD_OK);
     worker third = {.p = p};
     atomic_store(&held, true);
-    pthread_create(&third.thread, NULL, give_up_soon, &third);
+    third.thread = test_start_thread(give_up_soon, &third);
     pthread_join(third.thread, NULL);
     assert_int_equal(third.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     syncguard_close(&p->base);
@@ -508,7 +508,7 @@ static void a_release_whose_reply_was_lost_wakes_too(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
     worker waiting = {.p = p};
     int64_t begun = syncguard_clock_ns();
-    pthread_create(&waiting.thread, NULL, waiting_worker_run, &waiting);
+    waiting.thread = test_start_thread(waiting_worker_run, &waiting);
     assert_true(wait_for_count(&p->watched, 1));
     test_sleep_ms(50);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);

@@ -398,9 +398,8 @@ static void codes_not_texts(void **state)
                                           "fence_key LIKE 'fence:code:%%'"),
                          0);
     }
-    pthread_t thread;
     /* An administrator cancels the statement. */
-    thread = test_start_thread(cancel_soon, NULL);
+    pthread_t thread = test_start_thread(cancel_soon, NULL);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "sleepy", 30000, NULL, &grant, &err));
     assert_string_equal(err.native, "57014");

@@ -131,9 +131,9 @@ static void hash_slot_moves_under_load(void **state)
         assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, 60000, NULL, &held[i], &err));
     }
     for (int i = 0; i < WORKERS + KEEPERS; i++)
-        pthread_create(&threads[i], NULL,
-                       i < WORKERS ? cluster_move_worker_run : cluster_move_keeper_run, NULL);
-    pthread_create(&threads[THREADS - 1], NULL, work_together, NULL);
+        threads[i] = test_start_thread(
+            i < WORKERS ? cluster_move_worker_run : cluster_move_keeper_run, NULL);
+    threads[THREADS - 1] = test_start_thread(work_together, NULL);
     move m;
     for (int moves = 0; moves < 3; moves++) {
         test_sleep_ms(200);
@@ -234,7 +234,7 @@ static void waiters_follow_the_hash_slot(void **state)
         w->backend = other;
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(store, w->key, 120000, NULL, &w->grant, &err));
-        pthread_create(&w->thread, NULL, cluster_move_waiter_run, w);
+        w->thread = test_start_thread(cluster_move_waiter_run, w);
     }
     test_sleep_ms(1000);
     for (int moves = 0; moves < 2; moves++) {

@@ -134,9 +134,8 @@ static void waiting_extend_lets_others_through(void **state)
     (void)state;
     syncguard_grant grant = take_lock("waiting", 30000);
     waiting_extend w = {.lock_id = grant.lock_id};
-    pthread_t thread;
     stop_replica();
-    pthread_create(&thread, NULL, extend_and_wait, &w);
+    pthread_t thread = test_start_thread(extend_and_wait, &w);
     test_sleep_ms(1000);
     int64_t start = test_now_ms();
     syncguard_status status = syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err);
@@ -229,8 +228,7 @@ static void slow_replica_confirms(void **state)
     syncguard_call call = test_call(20000);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(far, "far", 60000, &call, &grant, &err));
-    pthread_t thread;
-    pthread_create(&thread, NULL, write_always, &primary.port);
+    pthread_t thread = test_start_thread(write_always, &primary.port);
     atomic_store(&p.delay_ms, 300);
     test_sleep_ms(1000);
     for (int i = 0; i < 2; i++) {

@@ -371,12 +371,11 @@ static void busy_script_is_unavailable(void **state)
     (void)state;
     static const char *const quick[] = {"--save", "", "--busy-reply-threshold", "50", NULL};
     server s;
-    pthread_t thread;
     server_start(&s, 0, quick);
     syncguard_backend *backend = open_port(s.port, "");
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "a", 5000, NULL, &grant, &err));
-    pthread_create(&thread, NULL, run_forever, &s.port);
+    pthread_t thread = test_start_thread(run_forever, &s.port);
     test_sleep_ms(300);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "b", 5000, NULL, &grant, &err));

@@ -39,7 +39,7 @@ static void impatience_breaks_nothing(void **state)
     atomic_store(&over, false);
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        pthread_create(&threads[i], NULL, latency_impatient_run, backend);
+        threads[i] = test_start_thread(latency_impatient_run, backend);
     int good = 0;
     syncguard_grant grant;
     for (int i = 0; i < 3; i++) {

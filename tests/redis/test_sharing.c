@@ -55,7 +55,7 @@ static void broken_connections_disturb_nobody(void **state)
     syncguard_backend *backend = open_port(s.port, "");
     pthread_t threads[32];
     for (int i = 0; i < 32; i++)
-        pthread_create(&threads[i], NULL, sharing_hammer, backend);
+        threads[i] = test_start_thread(sharing_hammer, backend);
     for (int i = 0; i < 20; i++) {
         test_sleep_ms(50);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
@@ -97,7 +97,7 @@ static void followers_keep_their_own_deadlines(void **state)
     int64_t start = test_now_ms();
     pthread_t threads[64];
     for (int i = 0; i < 64; i++)
-        pthread_create(&threads[i], NULL, one_acquire, backend);
+        threads[i] = test_start_thread(one_acquire, backend);
     for (int i = 0; i < 64; i++)
         pthread_join(threads[i], NULL);
     assert_in_range(test_now_ms() - start, 390, 1500);
@@ -135,11 +135,9 @@ static void stuck_follower_holds_up_nobody(void **state)
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "warm", NULL, &locked, &err));
     kill(s.pid, SIGSTOP);
-    pthread_t leader;
-    pthread_create(&leader, NULL, sharing_ask_once, backend);
+    pthread_t leader = test_start_thread(sharing_ask_once, backend);
     test_sleep_ms(100);
-    pthread_t follower;
-    pthread_create(&follower, NULL, sharing_ask_once, backend);
+    pthread_t follower = test_start_thread(sharing_ask_once, backend);
     test_sleep_ms(100);
     pthread_kill(follower, SIGUSR1);
     test_sleep_ms(100);
@@ -204,7 +202,7 @@ static void undoing_keeps_up(void **state)
     atomic_store(&latest_ms, 0);
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        pthread_create(&threads[i], NULL, give_up_always, backend);
+        threads[i] = test_start_thread(give_up_always, backend);
     test_sleep_ms(3000);
     atomic_store(&over, true);
     for (int i = 0; i < CALLERS; i++)
@@ -368,14 +366,13 @@ static void what_another_socket_gets_is_not_read(void **state)
 {
     (void)state;
     bool before[256];
-    pthread_t thread;
     syncguard_grant grant;
     syncguard_backend *holder = open_with("connections=1&no_tracking=true");
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "awaited", 60000, NULL, &grant, &err));
     find_connections(before);
     syncguard_backend *backend = open_with("connections=1");
     const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
-    pthread_create(&thread, NULL, sharing_waiter_run, backend);
+    pthread_t thread = test_start_thread(sharing_waiter_run, backend);
     test_sleep_ms(1000);
     bool after[256];
     find_connections(after);

@@ -107,7 +107,7 @@ static void many_threads_share_a_session(void **state)
     pthread_t threads[16];
     syncguard_backend *backend = test_open(test_url);
     for (int i = 0; i < 16; i++)
-        pthread_create(&threads[i], NULL, redis_tls_hammer, backend);
+        threads[i] = test_start_thread(redis_tls_hammer, backend);
     for (int i = 0; i < 16; i++) {
         void *result = NULL;
         pthread_join(threads[i], &result);

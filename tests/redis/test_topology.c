@@ -29,9 +29,8 @@ static void waiters_are_woken_here_too(void **state)
     syncguard_backend *other = test_open(test_url);
     for (int i = 0; i < 3; i++) {
         syncguard_grant grant;
-        pthread_t thread;
         assert_status(SYNCGUARD_OK, syncguard_acquire(store, "woken", 30000, NULL, &grant, &err));
-        pthread_create(&thread, NULL, redis_topology_woken_waiter_run, other);
+        pthread_t thread = test_start_thread(redis_topology_woken_waiter_run, other);
         test_sleep_ms(500);
         int64_t start = test_now_ms();
         assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
@@ -73,7 +72,7 @@ static void sentinel_failover_is_followed(void **state)
     waiter w;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "held", 60000, NULL, &held, &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "waited for", 60000, NULL, &grant, &err));
-    pthread_create(&w.thread, NULL, redis_topology_waiter_run, &w);
+    w.thread = test_start_thread(redis_topology_waiter_run, &w);
     test_sleep_ms(500); /* replication and the waiter's first try */
     kill(test_pid(0), SIGKILL);
     int64_t start = test_now_ms();
@@ -291,9 +290,8 @@ static void killed_wait_is_waited_for_again(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "cut too", 30000, NULL, &grant, &err));
     for (int round = 0; round < 2; round++) {
         cut_wait w = {.store = store, .lock_id = round == 1 ? grant.lock_id : NULL};
-        pthread_t thread;
         kill(test_pid(1), SIGSTOP);
-        pthread_create(&thread, NULL, write_and_wait, &w);
+        pthread_t thread = test_start_thread(write_and_wait, &w);
         for (int i = 0; i < 3; i++) {
             test_sleep_ms(300);
             raw_do("CLIENT KILL TYPE normal SKIPME yes");

@@ -635,12 +635,11 @@ static void *sqlite_data_waiter_run(void *argument)
 static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
 {
     const test_dir *dir = *state;
-    pthread_t waiter;
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
     atomic_store(&sync_fails, true);
-    waiter = test_start_thread(sqlite_data_waiter_run, backend);
+    pthread_t waiter = test_start_thread(sqlite_data_waiter_run, backend);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 600000, NULL, &grant, &err));
     int64_t begin = test_now_us();
