@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-const char *test_url;
+const char *redis_url;
 syncguard_error err;
 
 extern const syncguard_module syncguard_module_redis;
@@ -27,19 +27,19 @@ static long servers_variable_nth(const char *variable, int n)
     return strtol(at, NULL, 10);
 }
 
-int test_port(int n)
+int redis_port(int n)
 {
     return (int)servers_variable_nth("REDIS_TEST_PORTS", n);
 }
 
-pid_t test_pid(int n)
+pid_t redis_pid(int n)
 {
     return (pid_t)servers_variable_nth("REDIS_TEST_PIDS", n);
 }
 
-void test_begin(int argc, char **argv)
+void redis_begin(int argc, char **argv)
 {
-    test_url = argv[argc - 1];
+    redis_url = argv[argc - 1];
     if (syncguard_module_register(&syncguard_module_redis, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s\n", err.message);
         exit(2);
@@ -143,7 +143,8 @@ long raw_calls(const char *command)
 syncguard_backend *open_with(const char *extra)
 {
     char url[2048];
-    snprintf(url, sizeof url, "%s%c%s", test_url, strchr(test_url, '?') != NULL ? '&' : '?', extra);
+    snprintf(url, sizeof url, "%s%c%s", redis_url, strchr(redis_url, '?') != NULL ? '&' : '?',
+             extra);
     return test_open(url);
 }
 
@@ -159,7 +160,7 @@ syncguard_backend *store;
 int open_store(void **state)
 {
     (void)state;
-    store = test_open(test_url);
+    store = test_open(redis_url);
     return 0;
 }
 

@@ -17,9 +17,9 @@
 #include "test_assert.h"
 
 /* The URL that tests/servers gave, and port and pid of the n-th server. */
-extern const char *test_url;
-int test_port(int n);
-pid_t test_pid(int n);
+extern const char *redis_url;
+int redis_port(int n);
+pid_t redis_pid(int n);
 
 /* Raw commands to the first server (or another port). Never NULL: fails the test instead. */
 redisReply *raw(const char *format, ...);
@@ -33,11 +33,11 @@ const char *raw_text(const char *format, ...);
 /* Sum of calls of a command, from INFO commandstats. */
 long raw_calls(const char *command);
 
-/* A handle on test_url, or on a server of this machine; extra is added to the query. */
+/* A handle on redis_url, or on a server of this machine; extra is added to the query. */
 syncguard_backend *open_with(const char *extra);
 syncguard_backend *open_port(int port, const char *extra);
 
-/* The handle of a group of tests on test_url: open_store and close_store are its setup. */
+/* The handle of a group of tests on redis_url: open_store and close_store are its setup. */
 extern syncguard_backend *store;
 int open_store(void **state);
 int close_store(void **state);
@@ -87,6 +87,6 @@ void proxy_stop(proxy *p);
 extern syncguard_error err;
 
 /* Reads the arguments. SIGPIPE is not ignored, because the library must not raise it. */
-void test_begin(int argc, char **argv);
+void redis_begin(int argc, char **argv);
 
 #endif

@@ -143,9 +143,9 @@ static void half_moved_dead_locks_are_taken_over(void **state)
         assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, 100, NULL, &grants[mask], &err));
         char id[64];
         int owner = owner_of(our_hash_slot(), id);
-        freeReplyObject(raw_at(test_port(owner), "PERSIST {syncguard}:%s", key));
+        freeReplyObject(raw_at(redis_port(owner), "PERSIST {syncguard}:%s", key));
         freeReplyObject(
-            raw_at(test_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
+            raw_at(redis_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
     }
     test_sleep_ms(1300);
     begin_move(&m);
@@ -164,12 +164,12 @@ static void half_moved_dead_locks_are_taken_over(void **state)
     }
     end_move(&m);
     for (int mask = 0; mask < 8; mask++) /* their index would have expired */
-        freeReplyObject(raw_at(test_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
+        freeReplyObject(raw_at(redis_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
 }
 
 static int64_t life_ms(const move *m, const char *format, const char *text)
 {
-    redisReply *reply = raw_at(test_port(m->to), format, text);
+    redisReply *reply = raw_at(redis_port(m->to), format, text);
     int64_t life = reply->integer;
     freeReplyObject(reply);
     assert_true(life > 0);
@@ -211,7 +211,7 @@ static void any_seed_will_do(void **state)
     for (int i = 0; i < 3; i++) {
         char url[128];
         int count = 0;
-        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", test_port(i));
+        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", redis_port(i));
         syncguard_backend *other = test_open(url);
         assert_status(SYNCGUARD_OK, syncguard_list(other, NULL, test_count_info, &count, &err));
         assert_int_equal(count, 1);
@@ -281,12 +281,12 @@ static void cluster_outlives_its_seed(void **state)
     syncguard_grant grant;
     int hash_slot = our_hash_slot();
     int owner = owner_of(hash_slot, id);
-    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", redis_port(owner));
     syncguard_backend *other = test_open(url);
     assert_status(SYNCGUARD_OK, syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err));
     test_sleep_ms(500); /* replication */
     witness = (owner + 1) % PRIMARIES;
-    kill(test_pid(owner), SIGKILL);
+    kill(redis_pid(owner), SIGKILL);
     int64_t start = test_now_ms();
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     int64_t expires;
@@ -314,15 +314,15 @@ static void stranger_is_not_taken_for_a_node(void **state)
     int owner = owner_of(hash_slot, id);
     if (owner == witness)
         witness = (owner + 1) % PRIMARIES;
-    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", redis_port(witness));
     syncguard_backend *other = test_open(url);
     assert_status(SYNCGUARD_OK, acquire_in_the_end(other, "strange", &grant));
     server stranger;
     server_start(&stranger, 0, NULL);
     server_kill(&stranger);
-    kill(test_pid(owner), SIGKILL);
+    kill(redis_pid(owner), SIGKILL);
     test_sleep_ms(300);
-    server_start(&stranger, test_port(owner), NULL);
+    server_start(&stranger, redis_port(owner), NULL);
     for (int i = 0; i < 3; i++) {
         syncguard_grant wrong;
         syncguard_status status =
@@ -339,7 +339,7 @@ static void stranger_is_not_taken_for_a_node(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     if (argc > 2)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

@@ -225,7 +225,7 @@ static void waiters_follow_the_hash_slot(void **state)
 {
     (void)state;
     static waiter waiters[WAITERS];
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     move m;
     int late = 0;
     for (int i = 0; i < WAITERS; i++) {
@@ -258,7 +258,7 @@ static void waiters_follow_the_hash_slot(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     if (argc > 2)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

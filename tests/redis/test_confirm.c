@@ -15,7 +15,7 @@ static syncguard_backend *other;
 
 static int open_both(void **state)
 {
-    other = open_port(test_port(0), "");
+    other = open_port(redis_port(0), "");
     return open_store(state);
 }
 
@@ -29,12 +29,12 @@ static int close_both(void **state)
 static void stop_replica(void)
 {
     raw_do("SCRIPT FLUSH");
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
 }
 
 static void continue_replica(void)
 {
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
 }
 
 static void refusals_do_not_wait(void **state)
@@ -180,7 +180,7 @@ static void grant_without_wait_is_undone(void **state)
     proxy p;
     syncguard_grant grant;
     syncguard_call brief = test_call(1500);
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     syncguard_backend *via = open_port(p.port, "wait_replicas=1");
     assert_status(SYNCGUARD_OK, syncguard_acquire(via, "warm", 30000, NULL, &grant, &err));
     atomic_store(&p.last, true);
@@ -247,7 +247,7 @@ static void slow_replica_confirms(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals_do_not_wait),
         cmocka_unit_test(lost_lock_is_reported_soon_in_a_batch),

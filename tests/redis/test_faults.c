@@ -44,7 +44,7 @@ static void broken_connection_attempts_are_repeated(void **state)
     (void)state;
     proxy p;
     syncguard_grant grant;
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     syncguard_backend *backend = open_port(p.port, "connections=1");
     atomic_store(&p.lose, 2);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "attempt", 5000, NULL, &grant, &err));
@@ -214,7 +214,7 @@ static void silent_connection_is_given_up(void **state)
     proxy p;
     syncguard_grant grant;
     syncguard_call brief = test_call(500);
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     syncguard_backend *backend = open_port(p.port, "connections=1&no_tracking=true");
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err));
     atomic_store(&p.silent, 1);
@@ -388,7 +388,7 @@ static void busy_script_is_unavailable(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_replies_change_nothing),
         cmocka_unit_test(broken_connection_attempts_are_repeated),

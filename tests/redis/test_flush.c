@@ -30,7 +30,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
 {
     (void)state;
     static syncguard_lock *locks[HOLDERS];
-    syncguard_backend *backend = test_open(test_url);
+    syncguard_backend *backend = test_open(redis_url);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
@@ -61,7 +61,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(thousand_holders_learn_of_a_flush)};
     return cmocka_run_group_tests_name("redis flush", tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void redis_holder_learns_of_lost_lock(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_broken_connection_renews),
         cmocka_unit_test(redis_holder_learns_of_lost_lock),

@@ -69,7 +69,7 @@ static void connection_outlives_its_caller(void **state)
     proxy p;
     char url[1024];
     syncguard_call brief = test_call(240); /* less than a round trip: nothing is answered */
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     atomic_store(&p.delay_ms, 200);
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?connections=1", p.port);
     syncguard_backend *backend = test_open(url);
@@ -94,7 +94,7 @@ static void close_ends_connecting(void **state)
     proxy p;
     bool locked;
     syncguard_call brief = test_call(30);
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     atomic_store(&p.silent, 1000);
     syncguard_backend *backend = open_port(p.port, "");
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
@@ -107,7 +107,7 @@ static void close_ends_connecting(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impatience_breaks_nothing),
         cmocka_unit_test(connection_outlives_its_caller),

@@ -254,6 +254,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_hangs_ends_all_in_time),
         cmocka_unit_test(broken_connections_disturb_no_queue),
     };
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     return cmocka_run_group_tests_name("redis many", tests, NULL, NULL);
 }

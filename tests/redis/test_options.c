@@ -17,7 +17,7 @@ static void colliding_keys_are_refused_first(void **state)
     options.on_event = test_count_event;
     options.on_event_context = &events;
     assert_status(SYNCGUARD_OK,
-                  syncguard_telemetry_wrap(test_open(test_url), &options, &watched, &err));
+                  syncguard_telemetry_wrap(test_open(redis_url), &options, &watched, &err));
     syncguard_call aborted = SYNCGUARD_CALL_INIT;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&aborted.abort_object, &err));
     syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -145,7 +145,7 @@ static void database_and_name_are_used(void **state)
     (void)state;
     char url[128];
     syncguard_grant grant;
-    snprintf(url, sizeof url, "redis://127.0.0.1:%d/3?client_name=tester", test_port(0));
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d/3?client_name=tester", redis_port(0));
     syncguard_backend *other = test_open(url);
     assert_status(SYNCGUARD_OK, syncguard_acquire(other, "there", 5000, NULL, &grant, &err));
     assert_int_equal(raw_int("DBSIZE"), 0);
@@ -155,7 +155,7 @@ static void database_and_name_are_used(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(colliding_keys_are_refused, flush_all),
         cmocka_unit_test_setup(colliding_keys_are_refused_first, flush_all),

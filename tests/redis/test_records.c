@@ -175,7 +175,7 @@ static void damaged_values_are_held_and_released(void **state)
     int lines = 0;
     options.log = redis_records_line_count;
     options.log_context = &lines;
-    assert_status(SYNCGUARD_OK, syncguard_open(test_url, &options, &logged, &err));
+    assert_status(SYNCGUARD_OK, syncguard_open(redis_url, &options, &logged, &err));
     int count = 0;
     for (size_t i = 0; i < sizeof rests / sizeof rests[0]; i++) {
         char value[300];
@@ -386,7 +386,7 @@ static void cleanup_is_an_option_and_silent(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
         cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),

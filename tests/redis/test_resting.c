@@ -38,7 +38,7 @@ static void release_with_a_lost_connection_wakes(void **state)
     static const char *const kinds[] = {"pubsub", "normal"};
     waiter w;
     for (int i = 0; i < 2; i++) {
-        syncguard_backend *other = test_open(test_url);
+        syncguard_backend *other = test_open(redis_url);
         (void)take_lock("rested", 30000);
         start_resting(&w, other, "rested");
         int64_t start = test_now_ms();
@@ -54,7 +54,7 @@ static void release_with_a_lost_connection_wakes(void **state)
 /* Two commands that no other client gets between. */
 static void raw_twice(const char *first, const char *second)
 {
-    redisContext *context = redisConnect("127.0.0.1", test_port(0));
+    redisContext *context = redisConnect("127.0.0.1", redis_port(0));
     void *reply = NULL;
     assert_int_equal(redisAppendCommand(context, first), REDIS_OK);
     assert_int_equal(redisAppendCommand(context, second), REDIS_OK);
@@ -72,7 +72,7 @@ static void forgotten_names_are_watched_again(void **state)
     enum { WAITERS = 8 };
     static waiter waiters[WAITERS];
     static char keys[WAITERS][16];
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < WAITERS; i++) {
         snprintf(keys[i], sizeof keys[i], "evicted:%d", i);
         (void)take_lock(keys[i], 30000);
@@ -96,7 +96,7 @@ static void resting_waiters_do_not_poll(void **state)
     enum { WAITERS = 20 };
     static waiter waiters[WAITERS];
     static char keys[WAITERS][16];
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < WAITERS; i++) {
         snprintf(keys[i], sizeof keys[i], "idle:%d", i);
         (void)take_lock(keys[i], 30000);
@@ -117,7 +117,7 @@ static void resting_waiters_do_not_poll(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_extend_does_not_end_the_watching),
         cmocka_unit_test(release_with_a_lost_connection_wakes),

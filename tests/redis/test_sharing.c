@@ -257,7 +257,7 @@ static int close_all_and_go_on(void)
     syncguard_call brief = test_call(1);
     pthread_t thread;
     options.auto_extend = true;
-    if (syncguard_open(test_url, NULL, &backend, NULL) != SYNCGUARD_OK ||
+    if (syncguard_open(redis_url, NULL, &backend, NULL) != SYNCGUARD_OK ||
         syncguard_lock_acquire(backend, "renewed", &options, &lock, NULL) != SYNCGUARD_OK ||
         syncguard_acquire(backend, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
         return 1;
@@ -357,7 +357,7 @@ static void find_connections(bool found[256])
         struct sockaddr_in peer = {.sin_family = AF_UNSPEC};
         socklen_t size = sizeof peer;
         found[fd] = getpeername(fd, (struct sockaddr *)&peer, &size) == 0 &&
-                    peer.sin_family == AF_INET && ntohs(peer.sin_port) == test_port(0);
+                    peer.sin_family == AF_INET && ntohs(peer.sin_port) == redis_port(0);
     }
 }
 
@@ -400,7 +400,7 @@ static void what_another_socket_gets_is_not_read(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_connections_disturb_nobody),
         cmocka_unit_test(followers_keep_their_own_deadlines),

@@ -48,7 +48,7 @@ static void owner_is_one_more_field(void **state)
     syncguard_backend *owned = NULL;
     syncguard_grant grant;
     options.owner = "me@\"here\"";
-    assert_status(SYNCGUARD_OK, syncguard_open(test_url, &options, &owned, &err));
+    assert_status(SYNCGUARD_OK, syncguard_open(redis_url, &options, &owned, &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(owned, "owned", 5000, NULL, &grant, &err));
     assert_non_null(strstr(raw_text("GET syncguard:owned"), "\"owner\":\"me@\\\"here\\\"\""));
     syncguard_lock_info_raw info;
@@ -388,7 +388,7 @@ static void late_copy_makes_no_grant(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_copy_makes_no_grant),
         cmocka_unit_test_setup(stored_lock_is_as_agreed, flush_all),

@@ -15,7 +15,7 @@ static syncguard_backend *redis_telemetry_decorate(void)
     options.on_event = redis_telemetry_event_keep;
     syncguard_backend *decorated = NULL;
     assert_status(SYNCGUARD_OK,
-                  syncguard_telemetry_wrap(test_open(test_url), &options, &decorated, &err));
+                  syncguard_telemetry_wrap(test_open(redis_url), &options, &decorated, &err));
     return decorated;
 }
 
@@ -64,7 +64,7 @@ static long commands_of(syncguard_backend *backend)
 /* I-TEL-07 */
 static void the_reason_costs_no_command(void **state)
 {
-    syncguard_backend *bare = test_open(test_url), *watched = redis_telemetry_decorate();
+    syncguard_backend *bare = test_open(redis_url), *watched = redis_telemetry_decorate();
     (void)state;
     (void)commands_of(bare); /* connects */
     (void)commands_of(watched);
@@ -150,7 +150,7 @@ static void a_hang_is_logged(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_records_have_their_reason),
         cmocka_unit_test(the_reason_costs_no_command),

@@ -123,9 +123,9 @@ static void locks_die_at_the_servers_millisecond(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     raw_do("FLUSHALL");
-    store = test_open(test_url);
+    store = test_open(redis_url);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expiries_are_the_servers_milliseconds),
         cmocka_unit_test(locks_die_at_the_servers_millisecond),

@@ -105,7 +105,7 @@ static void many_threads_share_a_session(void **state)
 {
     (void)state;
     pthread_t threads[16];
-    syncguard_backend *backend = test_open(test_url);
+    syncguard_backend *backend = test_open(redis_url);
     for (int i = 0; i < 16; i++)
         threads[i] = test_start_thread(redis_tls_hammer, backend);
     for (int i = 0; i < 16; i++) {
@@ -224,7 +224,7 @@ static void exit_is_safe_at_any_moment(void **state)
         pid_t pid = fork();
         if (pid == 0) {
             pthread_t threads[THREADS];
-            char *url = strdup(i % 2 == 0 ? test_url : url_via(&p));
+            char *url = strdup(i % 2 == 0 ? redis_url : url_via(&p));
             alarm(20);
             for (int k = 0; k < THREADS; k++)
                 pthread_create(&threads[k], NULL, keep_connecting, url);
@@ -241,9 +241,9 @@ static void exit_is_safe_at_any_moment(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     dir = getenv("REDIS_TEST_DIR");
-    const char *at = strchr(strchr(test_url, '@'), ':'); /* the port */
+    const char *at = strchr(strchr(redis_url, '@'), ':'); /* the port */
     snprintf(host, sizeof host, "%.*s", (int)strcspn(at + 1, "?/"), at + 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(authority_is_checked),

@@ -26,7 +26,7 @@ static void *redis_topology_woken_waiter_run(void *argument)
 static void waiters_are_woken_here_too(void **state)
 {
     (void)state;
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < 3; i++) {
         syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(store, "woken", 30000, NULL, &grant, &err));
@@ -74,7 +74,7 @@ static void sentinel_failover_is_followed(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "waited for", 60000, NULL, &grant, &err));
     w.thread = test_start_thread(redis_topology_waiter_run, &w);
     test_sleep_ms(500); /* replication and the waiter's first try */
-    kill(test_pid(0), SIGKILL);
+    kill(redis_pid(0), SIGKILL);
     int64_t start = test_now_ms();
     int64_t expires;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -109,7 +109,7 @@ static void unknown_primary_is_unavailable(void **state)
     (void)state;
     char url[256];
     syncguard_grant grant;
-    snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%d/unknown", test_port(3));
+    snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%d/unknown", redis_port(3));
     syncguard_backend *wrong = test_open(url);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(wrong, "a", 5000, NULL, &grant, &err));
@@ -123,13 +123,13 @@ static void sentinels_tell_of_each_other(void **state)
     (void)state;
     char url[256];
     syncguard_grant grant;
-    snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%d/main", test_port(3));
+    snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%d/main", redis_port(3));
     syncguard_backend *other = test_open(url);
     assert_status(SYNCGUARD_OK, syncguard_acquire(other, "told", 30000, NULL, &grant, &err));
-    kill(test_pid(3), SIGSTOP);
-    freeReplyObject(raw_at(test_port(0), "CLIENT KILL TYPE normal SKIPME yes"));
+    kill(redis_pid(3), SIGSTOP);
+    freeReplyObject(raw_at(redis_port(0), "CLIENT KILL TYPE normal SKIPME yes"));
     syncguard_status status = syncguard_release(other, grant.lock_id, NULL, &err);
-    kill(test_pid(3), SIGCONT);
+    kill(redis_pid(3), SIGCONT);
     assert_status(SYNCGUARD_OK, status);
     syncguard_close(other);
 }
@@ -142,10 +142,10 @@ static void missing_replicas_undo_the_grant(void **state)
     syncguard_grant grant;
     syncguard_call brief = test_call(800);
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "copied", 30000, NULL, &grant, &err));
-    redisReply *reply = raw_at(test_port(1), "GET syncguard:copied");
+    redisReply *reply = raw_at(redis_port(1), "GET syncguard:copied");
     assert_int_equal(reply->type, REDIS_REPLY_STRING);
     freeReplyObject(reply);
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(store, "alone", 30000, &brief, &grant, &err));
     assert_string_equal(err.native, "NOREPLICAS");
@@ -155,7 +155,7 @@ static void missing_replicas_undo_the_grant(void **state)
         assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "alone", NULL, &locked, &err));
     }
     assert_false(locked);
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
     test_sleep_ms(100);
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "alone", 30000, NULL, &grant, &err));
 }
@@ -167,7 +167,7 @@ static void lost_reply_does_not_pass_for_replicated(void **state)
     proxy p;
     syncguard_grant grant;
     syncguard_call brief = test_call(2000);
-    proxy_start(&p, test_port(0));
+    proxy_start(&p, redis_port(0));
     syncguard_backend *via = open_port(p.port, "wait_replicas=1");
     assert_status(SYNCGUARD_OK, syncguard_acquire(via, "warm", 30000, NULL, &grant, &err));
     /* In 7.0 WAIT covers what any connection wrote, in later versions it does not: check that this
@@ -178,10 +178,10 @@ static void lost_reply_does_not_pass_for_replicated(void **state)
     assert_int_equal(atomic_load(&p.lose), 0);
     assert_int_equal(raw_calls("pexpire") - before, 1);
     assert_in_range(raw_int("PTTL syncguard:found"), 25000, 31000);
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
     atomic_store(&p.lose, 1);
     syncguard_status status = syncguard_acquire(via, "unsafe", 30000, &brief, &grant, &err);
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
     assert_int_equal(atomic_load(&p.lose), 0);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status);
     assert_string_equal(err.native, "NOREPLICAS");
@@ -197,13 +197,13 @@ static void given_up_wait_is_in_nobodys_way(void **state)
     brief.timeout_ms = 2000;
     aborted.timeout_ms = 30000;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&aborted.abort_object, &err));
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
     pthread_t thread = test_trigger_soon(aborted.abort_object);
     syncguard_grant grant;
     syncguard_status first = syncguard_acquire(store, "aborted", 30000, &aborted, &grant, &err);
     pthread_join(thread, NULL);
     syncguard_status second = syncguard_acquire(store, "behind", 30000, &brief, &grant, &err);
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, second); /* not NetworkTimeout */
     assert_string_equal(err.native, "NOREPLICAS");
     assert_int_equal(first, SYNCGUARD_E_ABORTED);
@@ -223,14 +223,14 @@ static void extend_waits_for_replicas(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "prolonged", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 30000, NULL, &expires,
                                                  &err)); /* so that the server knows the script */
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
     syncguard_status status = syncguard_extend(store, grant.lock_id, 60000, &brief, &expires, &err);
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status);
     assert_string_equal(err.native, "NOREPLICAS");
     assert_status(SYNCGUARD_OK,
                   syncguard_extend(store, grant.lock_id, 60000, NULL, &expires, &err));
-    redisReply *reply = raw_at(test_port(1), "PTTL syncguard:prolonged");
+    redisReply *reply = raw_at(redis_port(1), "PTTL syncguard:prolonged");
     assert_in_range(reply->integer, 50000, 61000);
     freeReplyObject(reply);
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
@@ -250,9 +250,9 @@ static void extend_many_waits_for_replicas(void **state)
     }
     memcpy(grants[7].lock_id, "AAAAAAAAAAAAAAAAAAAAAA", 22);
     syncguard_limits limits = {syncguard_clock_ns() + 800 * SYNCGUARD_NS_PER_MS, NULL};
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
     syncguard_status status = store->ops->extend_many(store, items, LOCKS, &limits, &err);
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
     assert_status(SYNCGUARD_OK, status); /* one was decided */
     for (int i = 0; i < LOCKS; i++)
         assert_true(i == 7 ? items[i].status == SYNCGUARD_ABSENT : items[i].status < SYNCGUARD_OK);
@@ -290,7 +290,7 @@ static void killed_wait_is_waited_for_again(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, "cut too", 30000, NULL, &grant, &err));
     for (int round = 0; round < 2; round++) {
         cut_wait w = {.store = store, .lock_id = round == 1 ? grant.lock_id : NULL};
-        kill(test_pid(1), SIGSTOP);
+        kill(redis_pid(1), SIGSTOP);
         pthread_t thread = test_start_thread(write_and_wait, &w);
         for (int i = 0; i < 3; i++) {
             test_sleep_ms(300);
@@ -298,19 +298,19 @@ static void killed_wait_is_waited_for_again(void **state)
         }
         test_sleep_ms(300);
         bool early = atomic_load(&w.done);
-        kill(test_pid(1), SIGCONT);
+        kill(redis_pid(1), SIGCONT);
         pthread_join(thread, NULL);
         assert_false(early);
         assert_int_equal(w.status, SYNCGUARD_OK);
     }
-    redisReply *reply = raw_at(test_port(1), "EXISTS syncguard:cut");
+    redisReply *reply = raw_at(redis_port(1), "EXISTS syncguard:cut");
     assert_int_equal(reply->integer, 1);
     freeReplyObject(reply);
 }
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest sentinel[] = {
         cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(unknown_primary_is_unavailable),
@@ -326,7 +326,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(extend_many_waits_for_replicas),
         cmocka_unit_test(killed_wait_is_waited_for_again),
     };
-    if (strncmp(test_url, "redis+sentinel", 14) == 0)
+    if (strncmp(redis_url, "redis+sentinel", 14) == 0)
         return cmocka_run_group_tests_name("redis sentinel", sentinel, open_store, close_store);
     return cmocka_run_group_tests_name("redis replicas", replicas, open_store, close_store);
 }

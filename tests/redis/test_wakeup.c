@@ -23,7 +23,7 @@ static void release_by_another_handle_wakes(void **state)
 {
     (void)state;
     waiter w;
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < 5; i++) {
         syncguard_grant grant = take_lock("wake", 30000);
         redis_wakeup_waiter_start(&w, other, "wake");
@@ -50,7 +50,7 @@ static void extend_does_not_end_the_watching(void **state)
     (void)state;
     waiter w;
     int64_t expires;
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     syncguard_grant grant = take_lock("extended", 30000);
     redis_wakeup_waiter_start(&w, other, "extended");
     for (int i = 0; i < 3; i++) {
@@ -68,7 +68,7 @@ static void lost_reporting_is_set_up_again(void **state)
 {
     (void)state;
     waiter w;
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < 4; i++) {
         syncguard_grant grant = take_lock("lost report", 30000);
         redis_wakeup_waiter_start(&w, other, "lost report");
@@ -111,7 +111,7 @@ static syncguard_backend *open_as(const char *user, const char *query, atomic_in
     options.log_context = warnings;
     atomic_store(warnings, 0);
     char url[128];
-    snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, test_port(0),
+    snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, redis_port(0),
              query);
     syncguard_backend *opened = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &opened, &err));
@@ -153,7 +153,7 @@ static void many_waiters_try_once_per_release(void **state)
     (void)state;
     enum { WAITERS = 200 };
     static waiter waiters[WAITERS];
-    syncguard_backend *crowd = test_open(test_url);
+    syncguard_backend *crowd = test_open(redis_url);
     syncguard_grant grant = take_lock("crowd", 30000);
     for (int i = 0; i < WAITERS; i++) {
         waiters[i].backend = crowd;
@@ -273,7 +273,7 @@ static void child_closes_what_it_inherited(void **state)
     (void)raw_int("DBSIZE");
     syncguard_grant grant = take_lock("forked", 30000);
     list_sockets(&before);
-    syncguard_backend *other = test_open(test_url);
+    syncguard_backend *other = test_open(redis_url);
     redis_wakeup_waiter_start(&w, other, "forked");
     sockets inherited;
     list_sockets(&inherited);
@@ -302,7 +302,7 @@ static void child_closes_what_it_inherited(void **state)
 /* The calls of scripts by a waiter that gives up after one retry. */
 static long wakeup_count_tries(const char *query, const char *key)
 {
-    syncguard_backend *holder = test_open(test_url);
+    syncguard_backend *holder = test_open(redis_url);
     syncguard_backend *waiting = open_with(query);
     syncguard_lock *held = NULL;
     assert_int_equal(syncguard_lock_acquire(holder, key, NULL, &held, NULL), SYNCGUARD_OK);
@@ -334,7 +334,7 @@ static void without_tracking_there_is_no_try_after_joining(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(release_by_another_handle_wakes),
         cmocka_unit_test(release_by_another_library_wakes),
