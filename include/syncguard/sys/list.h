@@ -15,11 +15,13 @@
 extern "C" {
 #endif
 
+/* A place in a list. */
 typedef struct syncguard_link {
     struct syncguard_link *next;
     struct syncguard_link *previous;
 } syncguard_link;
 
+/* A list: its ends. */
 typedef struct syncguard_links {
     syncguard_link *first;
     syncguard_link *last;
