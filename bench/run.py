@@ -100,10 +100,10 @@ def command_figures(build, folder, redis, repetitions):
 
 
 def hang_figures(build, names):
-    """How late operations come back while the server hangs: the figures of tests/hang."""
-    client = os.path.join(build, "tests", "hang", "hang_client")
-    spec = importlib.util.spec_from_file_location("hang", os.path.join(HERE, "..", "tests", "hang",
-                                                                       "run.py"))
+    """How late operations come back while the server hangs: the figures of tests/stores/hang.py."""
+    client = os.path.join(build, "tests", "stores", "hang_client")
+    spec = importlib.util.spec_from_file_location("hang", os.path.join(HERE, "..", "tests", "stores",
+                                                                       "hang.py"))
     hang = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hang)
     found = []

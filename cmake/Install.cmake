@@ -23,6 +23,7 @@ endforeach()
 set(contract_dir ${CMAKE_INSTALL_DATADIR}/syncguard/contract)
 file(GLOB suite CONFIGURE_DEPENDS tests/contract/test_*.c)
 install(FILES ${suite} tests/contract/main.c tests/contract/support.c tests/contract/contract.h
+  tests/support/test_support.c tests/support/test_support.h tests/support/test_assert.c tests/support/test_assert.h
   DESTINATION ${contract_dir})
 
 # The relative path from a .pc file to the prefix, so that an installed tree can be moved as a whole.

@@ -135,12 +135,12 @@ function(syncguard_early)
 endfunction()
 
 # syncguard_test(NAME [SOURCES ...] [LINK ...] [TIMEOUT s] [LABELS ...] [ARGS ...])
-# A cmocka program that sees the internals through the static libraries.
+# A cmocka program that sees the internals through the static libraries. It has the helpers of tests/support.
 function(syncguard_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE syncguard_settings ${T_LINK} PkgConfig::CMOCKA)
+  target_link_libraries(${name} PRIVATE syncguard_settings test_support ${T_LINK} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)

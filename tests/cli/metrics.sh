@@ -11,7 +11,7 @@ value() {
     sed -nE "s/^syncguard_run_$1\{[^}]*\} //p" "$PROM"
 }
 well_formed() {
-    python3 "$TESTS/metrics/promtext.py" "$PROM"
+    python3 "$TESTS/docs/promtext.py" "$PROM"
 }
 # No temporary file is left.
 alone() {

@@ -13,24 +13,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test_assert.h"
 
-#include <cmocka.h>
-
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <syncguard.h>
 
 typedef struct contract_settings {
     const char *url;
@@ -73,22 +61,12 @@ key fresh_key_of(size_t bytes);
 /* A well-formed lock id that has never been granted. */
 #define FOREIGN_ID "AAAAAAAAAAAAAAAAAAAAAA"
 
-/* Milliseconds of a clock that does not step. */
-int64_t now_ms(void);
-void sleep_ms(int64_t ms);
-void sleep_until_ms(int64_t at);
-
 /* Acquires and asserts OK. */
 syncguard_grant take(const char *name, int64_t ttl_ms);
 /* Asserts what is_locked says. */
 void check_locked(const char *name, bool expected);
 /* Releases and asserts OK. */
 void give_back(const syncguard_grant *grant);
-
-void check_status(syncguard_status got, syncguard_status wanted, const char *text, const char *file,
-                  int line);
-/* The call may use &err: its message is shown when the status differs. */
-#define assert_status(wanted, call) check_status((call), (wanted), #call, __FILE__, __LINE__)
 
 void check_figure(int64_t value, int64_t least, int64_t most, const char *text, const char *file,
                   int line);
@@ -100,8 +78,6 @@ void check_figure(int64_t value, int64_t least, int64_t most, const char *text, 
 
 /* Calls run(index, context) in `count` threads at once and waits for all. */
 void in_threads(int count, void (*run)(int index, void *context), void *context);
-/* Starts a thread; join with pthread_join. */
-pthread_t start_thread(void *(*run)(void *), void *context);
 
 /* Runs this program again as another process: action is release, extend (30 s), shorten (3 s),
  * acquire or is_locked. Returns the status of that operation. Shared stores only. */

@@ -4,7 +4,6 @@
  */
 #include "contract.h"
 
-#include <errno.h>
 #include <sys/wait.h>
 
 contract_settings contract;
@@ -17,25 +16,6 @@ int close_group(void **state);
 size_t not_applicable_count(void);
 
 static size_t inapplicable;
-
-int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-void sleep_ms(int64_t ms)
-{
-    struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-    while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
-        continue;
-}
-
-void sleep_until_ms(int64_t at)
-{
-    sleep_ms(at - now_ms());
-}
 
 /* ---- handles ---- */
 
@@ -60,7 +40,7 @@ syncguard_backend *open_store(const syncguard_options *options)
 {
     syncguard_status status;
     syncguard_backend *opened = contract_open_url(options, &status);
-    check_status(status, SYNCGUARD_OK, "open", __FILE__, __LINE__);
+    assert_status(SYNCGUARD_OK, status);
     assert_non_null(opened);
     return opened;
 }
@@ -110,12 +90,9 @@ size_t not_applicable_count(void)
 key fresh_key(const char *name)
 {
     static atomic_uint count;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     key made;
     snprintf(made.text, sizeof made.text, "ct-%s-%lx-%llx-%x", name, (long)getpid(),
-             (unsigned long long)now.tv_sec * 1000000000U + (unsigned long long)now.tv_nsec,
-             atomic_fetch_add(&count, 1));
+             (unsigned long long)test_wall_ns(), atomic_fetch_add(&count, 1));
     return made;
 }
 
@@ -130,16 +107,6 @@ key fresh_key_of(size_t bytes)
 }
 
 /* ---- short forms ---- */
-
-void check_status(syncguard_status got, syncguard_status wanted, const char *text, const char *file,
-                  int line)
-{
-    if (got == wanted)
-        return;
-    print_error("%s\n    gave %s instead of %s (%s %s)\n", text, syncguard_status_name(got),
-                syncguard_status_name(wanted), err.native, err.message);
-    _fail(file, line);
-}
 
 void check_figure(int64_t value, int64_t least, int64_t most, const char *text, const char *file,
                   int line)
@@ -168,7 +135,7 @@ syncguard_grant take(const char *name, int64_t ttl_ms)
         late = late || status == SYNCGUARD_E_NETWORK_TIMEOUT;
         if (!late || status == SYNCGUARD_OK)
             break;
-        sleep_ms(50);
+        test_sleep_ms(50);
         status = syncguard_acquire(store, name, ttl_ms, NULL, &grant, &err);
     }
     assert_status(SYNCGUARD_OK, status);
@@ -218,19 +185,12 @@ void in_threads(int count, void (*run)(int index, void *context), void *context)
     for (int i = 0; i < count; i++) {
         members[i].crowd = &all;
         members[i].index = i;
-        members[i].thread = start_thread(member_run, &members[i]);
+        members[i].thread = test_start_thread(member_run, &members[i]);
     }
     for (int i = 0; i < count; i++)
         pthread_join(members[i].thread, NULL);
     pthread_barrier_destroy(&all.start);
     free(members);
-}
-
-pthread_t start_thread(void *(*run)(void *), void *context)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, run, context), 0);
-    return thread;
 }
 
 /* ---- other processes ---- */
@@ -343,8 +303,8 @@ size_t count_events(event_filter filter, syncguard_event *last)
 
 size_t await_events(event_filter filter, size_t wanted, syncguard_event *last)
 {
-    int64_t until = now_ms() + 5000;
-    while (count_events(filter, NULL) < wanted && now_ms() < until)
-        sleep_ms(5);
+    int64_t until = test_now_ms() + 5000;
+    while (count_events(filter, NULL) < wanted && test_now_ms() < until)
+        test_sleep_ms(5);
     return count_events(filter, last);
 }

@@ -8,26 +8,6 @@
 #include <signal.h>
 #include <sys/time.h>
 
-static bool abort_count_info(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    (*(int *)context)++;
-    return true;
-}
-
-static bool count_raw(void *context, const syncguard_lock_info_raw *raw)
-{
-    (void)raw;
-    (*(int *)context)++;
-    return true;
-}
-
-static void abort_count_finding(void *context, const syncguard_finding *finding)
-{
-    (void)finding;
-    (*(int *)context)++;
-}
-
 static int abort_note_work_ran(void *context, syncguard_lock *lock)
 {
     (void)lock;
@@ -78,11 +58,11 @@ static void every_operation_answers_aborted(void **state)
                   syncguard_get_by_id_raw(store, holder.lock_id, &call, &raw, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_owns(store, holder.lock_id, &call, &flag, &err));
     int calls = 0;
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_list(store, &call, test_count_info, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED,
-                  syncguard_list(store, &call, abort_count_info, &calls, &err));
-    assert_status(SYNCGUARD_E_ABORTED, syncguard_list_raw(store, &call, count_raw, &calls, &err));
+                  syncguard_list_raw(store, &call, test_count_raw, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED,
-                  syncguard_examine(store, &call, abort_count_finding, &calls, &err));
+                  syncguard_examine(store, &call, test_count_finding, &calls, &err));
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_lock_acquire(store, name.text, &options, &lock, &err));
@@ -142,12 +122,6 @@ static void invalid_input_wins_over_an_abort(void **state)
     syncguard_abort_free(abort_object);
 }
 
-static bool abort_ignore_info(void *context, const syncguard_lock_info *info)
-{
-    (void)context, (void)info;
-    return true;
-}
-
 /* The same for every other argument of every call, and no such call is an event. */
 static void no_argument_waits_for_its_turn(void **state)
 {
@@ -176,11 +150,11 @@ static void no_argument_waits_for_its_turn(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_owns(store, FOREIGN_ID, &bad, &flag, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_list(store, &bad, abort_ignore_info, NULL, &err));
+                  syncguard_list(store, &bad, test_ignore_info, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_examine(store, &bad, abort_count_finding, NULL, &err));
+                  syncguard_examine(store, &bad, test_count_finding, NULL, &err));
     if (contract.telemetry) {
-        sleep_ms(50);
+        test_sleep_ms(50);
         assert_int_equal(count_events((event_filter){-1, name.text, NULL}, NULL), before);
         assert_int_equal(count_events((event_filter){-1, NULL, FOREIGN_ID}, NULL), foreign);
     }
@@ -192,12 +166,6 @@ static int abort_count_work_runs(void *context, syncguard_lock *lock)
     (void)lock;
     (*(int *)context)++;
     return 0;
-}
-
-static bool ignore_raw(void *context, const syncguard_lock_info_raw *info)
-{
-    (void)context, (void)info;
-    return true;
 }
 
 /* The raw calls, the callback form, and the calls on a handle. */
@@ -219,7 +187,7 @@ static void twins_and_handles_check_arguments_first(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_id_raw(store, "x", &call, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_list_raw(store, &bad, ignore_raw, NULL, &err));
+                  syncguard_list_raw(store, &bad, test_ignore_raw, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_list_raw(store, &call, NULL, NULL, &err));
     int ran = 0;
     assert_status(
@@ -260,7 +228,7 @@ static void reserved_keys_are_refused_first(void **state)
     assert_status(expected, syncguard_lock_acquire(store, reserved, &options, &lock, &err));
     assert_status(expected, syncguard_lock_try(store, reserved, &options, &lock, &err));
     if (contract.telemetry) {
-        sleep_ms(50);
+        test_sleep_ms(50);
         assert_int_equal(count_events((event_filter){-1, reserved, NULL}, NULL), 0);
     }
     syncguard_abort_free(abort_object);
@@ -286,29 +254,16 @@ static void abort_objects_take_nothing_for_granted(void **state)
 static syncguard_abort *signalled;
 static atomic_llong signalled_at_us;
 
-static int64_t abort_clock_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 static void abort_on_alarm(int number)
 {
     int before = errno;
     (void)number;
-    atomic_store(&signalled_at_us, abort_clock_us());
+    atomic_store(&signalled_at_us, test_now_us());
     errno = 12345;
     syncguard_abort_trigger(signalled);
     if (errno != 12345)
         atomic_store(&signalled_at_us, 0);
     errno = before;
-}
-
-static int compare_us(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 #define SIGNALS 15
@@ -321,9 +276,9 @@ static void *abort_measure_nap_lateness(void *unused)
 {
     (void)unused;
     while (atomic_load(&napping)) {
-        int64_t begun = abort_clock_us();
-        sleep_ms(1);
-        int64_t late = abort_clock_us() - begun - 1000;
+        int64_t begun = test_now_us();
+        test_sleep_ms(1);
+        int64_t late = test_now_us() - begun - 1000;
         if (late > latest_nap_us)
             latest_nap_us = late;
     }
@@ -343,8 +298,7 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &alarm, &mask), 0);
     latest_nap_us = 0;
     atomic_store(&napping, true);
-    pthread_t napper;
-    assert_int_equal(pthread_create(&napper, NULL, abort_measure_nap_lateness, NULL), 0);
+    pthread_t napper = test_start_thread(abort_measure_nap_lateness, NULL);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
     struct sigaction action = {.sa_handler = abort_on_alarm};
     struct sigaction before;
@@ -361,11 +315,11 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
         syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ABORTED,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
-        delays[i] = abort_clock_us() - atomic_load(&signalled_at_us);
+        delays[i] = test_now_us() - atomic_load(&signalled_at_us);
         syncguard_abort_free(signalled);
     }
     sigaction(SIGALRM, &before, NULL);
-    qsort(delays, SIGNALS, sizeof delays[0], compare_us);
+    qsort(delays, SIGNALS, sizeof delays[0], test_compare_int64);
     atomic_store(&napping, false);
     pthread_join(napper, NULL);
     print_message(

@@ -39,13 +39,6 @@ static void success_carries_id_fence_and_stored_expiry(void **state)
     give_back(&grant);
 }
 
-static int64_t acquire_wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void impossible_ttls_are_refused(void **state)
 {
     const int64_t bad[] = {0,
@@ -55,7 +48,7 @@ static void impossible_ttls_are_refused(void **state)
                            INT64_MAX,
                            INT64_MAX - 1000,
                            SYNCGUARD_MAX_TIME_MS,
-                           SYNCGUARD_MAX_TIME_MS - acquire_wall_ms() + 3600 * 1000};
+                           SYNCGUARD_MAX_TIME_MS - test_wall_ms() + 3600 * 1000};
     key name = fresh_key("ttl");
     key held = fresh_key("ttl-held");
     syncguard_grant holder = take(held.text, 30000);
@@ -88,7 +81,7 @@ static void impossible_ttls_are_refused(void **state)
 
 static void largest_and_smallest_ttls_work(void **state)
 {
-    int64_t largest = SYNCGUARD_MAX_TIME_MS - acquire_wall_ms() - 3600 * 1000;
+    int64_t largest = SYNCGUARD_MAX_TIME_MS - test_wall_ms() - 3600 * 1000;
     key name = fresh_key("ttl-large");
     key brief = fresh_key("ttl-small");
     syncguard_grant grant = take(name.text, largest);

@@ -59,13 +59,12 @@ static void *work_until_cancelled(void *argument)
 
 static void cancel_one(victim *v, int round)
 {
-    struct timespec pause = {0, (long)(round % 40) * 50000};
     v->waits = round % 4 == 3;
     atomic_store(&v->started, false);
-    pthread_t thread = start_thread(work_until_cancelled, v);
+    pthread_t thread = test_start_thread(work_until_cancelled, v);
     while (!atomic_load(&v->started))
         sched_yield();
-    nanosleep(&pause, NULL);
+    test_sleep_us(round % 40 * 50);
     assert_int_equal(pthread_cancel(thread), 0);
     void *ended = NULL;
     assert_int_equal(pthread_join(thread, &ended), 0);

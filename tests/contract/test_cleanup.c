@@ -90,7 +90,7 @@ static void make_records(void)
         let_die(records.cleaner, &records.burst[i]);
     for (int i = 0; i < RACE; i++)
         let_die(records.cleaner, &records.race[i]);
-    records.old_at = now_ms() + TTL + OLD_MS;
+    records.old_at = test_now_ms() + TTL + OLD_MS;
 }
 
 static bool need_old_records(void)
@@ -98,7 +98,7 @@ static bool need_old_records(void)
     if (nothing_is_kept())
         return false;
     make_records();
-    sleep_until_ms(records.old_at);
+    test_sleep_until_ms(records.old_at);
     return true;
 }
 
@@ -108,18 +108,18 @@ static bool young_one_stays(int64_t young_ms, bool *too_late)
 {
     key name;
     let_die(records.cleaner, &name);
-    sleep_ms(TTL + young_ms);
-    int64_t began = now_ms();
+    test_sleep_ms(TTL + young_ms);
+    int64_t began = test_now_ms();
     syncguard_is_locked_op found = cleanup_read_dead_record(records.cleaner, &name);
     assert_string_not_equal(found.dead_lock_id, "");
     cleanup_assert_unlocked(records.cleaner, &name);
     cleanup_run_operation(&name, found.dead_lock_id, found.dead_expires_at_ms);
     bool kept = is_kept(&name);
     if (kept) {
-        sleep_ms(150); /* the handle cleans in a thread of its own */
+        test_sleep_ms(150); /* the handle cleans in a thread of its own */
         kept = is_kept(&name);
     }
-    *too_late = found.dead_for_ms + (now_ms() - began) >= GUARD_MS;
+    *too_late = found.dead_for_ms + (test_now_ms() - began) >= GUARD_MS;
     return kept;
 }
 
@@ -139,14 +139,14 @@ static void young_records_stay(void **state)
 
 static void old_records_go(void **state)
 {
-    int64_t until = now_ms() + 20000;
+    int64_t until = test_now_ms() + 20000;
     (void)state;
     if (!need_old_records())
         return;
     assert_true(is_kept(&records.old));
-    while (is_kept(&records.old) && now_ms() < until) {
+    while (is_kept(&records.old) && test_now_ms() < until) {
         cleanup_assert_unlocked(records.cleaner, &records.old);
-        sleep_ms(20);
+        test_sleep_ms(20);
     }
     assert_false(is_kept(&records.old));
 }
@@ -160,7 +160,7 @@ static void without_the_option_all_stay(void **state)
     assert_string_not_equal(before.dead_lock_id, "");
     for (int i = 0; i < 100; i++)
         cleanup_assert_unlocked(store, &records.left);
-    sleep_ms(150);
+    test_sleep_ms(150);
     syncguard_is_locked_op after = cleanup_read_dead_record(store, &records.left);
     assert_string_equal(after.dead_lock_id, before.dead_lock_id);
     assert_int_equal(after.dead_expires_at_ms, before.dead_expires_at_ms);
@@ -187,11 +187,11 @@ static void cleanup_is_limited_in_rate(void **state)
     (void)state;
     if (!need_old_records())
         return;
-    int64_t began = now_ms();
+    int64_t began = test_now_ms();
     for (int i = 0; i < BURST; i++)
         cleanup_assert_unlocked(records.cleaner, &records.burst[i]);
-    int64_t took = now_ms() - began;
-    sleep_ms(150);
+    int64_t took = test_now_ms() - began;
+    test_sleep_ms(150);
     int gone = 0;
     for (int i = 0; i < BURST; i++)
         gone += !is_kept(&records.burst[i]);
@@ -261,7 +261,7 @@ static void prune_removes_old_records_only(void **state)
     p.live = fresh_key("cleanup");
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, p.live.text, 600000, NULL, &grant, &err));
-    sleep_ms(TTL + OLD_MS);
+    test_sleep_ms(TTL + OLD_MS);
     assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, true, cleanup_note_pruned, &p, &err));
     assert_int_equal(p.seen_dead, kept);
     if (kept)

@@ -69,14 +69,14 @@ static void timeouts_do_not_follow_the_wall_clock(void **state)
     syncguard_grant holder = take(name.text, 60000);
     for (int i = 0; i < 2; i++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(500);
-        int64_t began = now_ms();
+        int64_t began = test_now_ms();
         options.on_wait = clock_step_on_wait;
         options.on_wait_context = (void *)&steps[i];
         syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
         assert_int_equal(atomic_load(&wall_shift_s), steps[i]);
-        assert_in_range(now_ms() - began, 450, LATE_MS);
+        assert_in_range(test_now_ms() - began, 450, LATE_MS);
         set_clock_right(NULL);
     }
     give_back(&holder);
@@ -86,7 +86,7 @@ static void waiters_wake_at_the_expiry_all_the_same(void **state)
 {
     static const int back = -STEP_S;
     key name = fresh_key("step-expiry");
-    int64_t began = now_ms();
+    int64_t began = test_now_ms();
     (void)state;
     if (clock_decides())
         return;
@@ -96,7 +96,7 @@ static void waiters_wake_at_the_expiry_all_the_same(void **state)
     options.on_wait_context = (void *)&back;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
-    assert_in_range(now_ms() - began, 0, LATE_MS);
+    assert_in_range(test_now_ms() - began, 0, LATE_MS);
     syncguard_lock_dispose(lock);
 }
 
@@ -117,9 +117,9 @@ static void leases_do_not_follow_the_wall_clock(void **state)
     assert_true(syncguard_lock_held(longer));
     assert_between(1, LATE_MS, syncguard_lock_remaining_ms(longer));
     atomic_store(&wall_shift_s, -STEP_S);
-    int64_t until = now_ms() + LATE_MS;
-    while (syncguard_lock_held(shorter) && now_ms() < until)
-        sleep_ms(10);
+    int64_t until = test_now_ms() + LATE_MS;
+    while (syncguard_lock_held(shorter) && test_now_ms() < until)
+        test_sleep_ms(10);
     assert_false(syncguard_lock_held(shorter));
     assert_at_most(LATE_MS, syncguard_lock_remaining_ms(longer));
     syncguard_lock_dispose(shorter);
@@ -158,13 +158,6 @@ static void ages_do_not_follow_the_wall_clock(void **state)
     give_back(&grant);
 }
 
-static void clock_count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
-{
-    (void)lock;
-    (void)reason;
-    atomic_fetch_add((atomic_int *)context, 1);
-}
-
 /* Steps back and forth, until the lock would be dead without its renewals. */
 static void renewals_go_on(void **state)
 {
@@ -175,14 +168,14 @@ static void renewals_go_on(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 2000;
     options.auto_extend = true;
-    options.on_lost = clock_count_loss;
+    options.on_lost = test_count_loss;
     atomic_int losses = 0;
     options.on_lost_context = &losses;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, &options, &lock, &err));
     for (int i = 0; i < 34; i++) {
         atomic_store(&wall_shift_s, i % 16 < 8 ? -STEP_S : STEP_S);
-        sleep_ms(100);
+        test_sleep_ms(100);
     }
     check_locked(name.text, true);
     assert_true(syncguard_lock_held(lock));

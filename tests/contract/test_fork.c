@@ -233,9 +233,9 @@ static void fork_in_the_middle_of_waiting(void **state)
     waiting_parent all = {.backend = store, .name = fresh_key("fork-wait")};
     family child = {.held = fresh_key("fork-mid"), .own = fresh_key("fork-mid-own")};
     syncguard_grant holder = take(all.name.text, 30000), held = take(child.held.text, 30000);
-    pthread_t thread = start_thread(wait_in_parent, &all);
+    pthread_t thread = test_start_thread(wait_in_parent, &all);
     (void)state;
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(pipe(child.answers), 0);
     assert_int_equal(fork_run_in_child(use_backend, &child),
                      able()->works_in_child ? 0 : CHILD_REFUSED);
@@ -251,8 +251,7 @@ static void fork_in_the_middle_of_waiting(void **state)
 /* Before the child has adopted the handle, and before a handle of the parent answers ABSENT. */
 static int refuse_in_child(void *context)
 {
-    syncguard_call bad = SYNCGUARD_CALL_INIT;
-    bad.timeout_ms = -1;
+    syncguard_call bad = test_call(-1);
     syncguard_error mine;
     if (syncguard_lock_release(context, &bad, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
         syncguard_lock_extend(context, 0, NULL, NULL, &mine) != SYNCGUARD_E_INVALID_ARGUMENT)
@@ -396,8 +395,8 @@ static void a_daemons_own_files_are_left_alone(void **state)
     syncguard_lock *holder = NULL;
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire(all.backend, waiter.name.text, NULL, &holder, &err));
-    pthread_t thread = start_thread(wait_in_parent, &waiter);
-    sleep_ms(200);
+    pthread_t thread = test_start_thread(wait_in_parent, &waiter);
+    test_sleep_ms(200);
     for (int use = 0; use < 2; use++) {
         all.use = use == 1;
         assert_int_equal(fork_run_in_child(live_as_daemon, &all), 0);

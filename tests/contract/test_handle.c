@@ -29,7 +29,7 @@ static size_t releases_of(const char *lock_id)
 {
     event_filter filter = {SYNCGUARD_EVENT_RELEASE, NULL, lock_id};
     await_events(filter, 1, NULL);
-    sleep_ms(30); /* time for a second release, which would be one too many */
+    test_sleep_ms(30); /* time for a second release, which would be one too many */
     return count_events(filter, NULL);
 }
 

@@ -45,7 +45,7 @@ static void heartbeat_note_loss(void *context, syncguard_lock *lock, syncguard_l
 {
     kept *one = context;
     atomic_store(&one->reason, reason);
-    atomic_store(&one->told_at, now_ms());
+    atomic_store(&one->told_at, test_now_ms());
     atomic_fetch_add(&one->told, 1);
     if (one->release_inside)
         atomic_store(&one->released_inside, 100 + syncguard_lock_release(lock, NULL, NULL));
@@ -76,7 +76,7 @@ static void remove_behind(kept *one)
 
 static void heartbeat_set_up(void)
 {
-    seen.started = now_ms();
+    seen.started = test_now_ms();
     heartbeat_keep_lock(&seen.renewed, "renewed", 0);
     heartbeat_keep_lock(&seen.removed, "removed", 0);
     heartbeat_keep_lock(&seen.limited, "limited", 1000);
@@ -95,7 +95,7 @@ static void heartbeat_set_up(void)
     syncguard_lock_dispose(seen.disposed.lock);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(store, seen.disposed.name.text, NULL,
                                                     &seen.disposed_locked_at_once, &err));
-    seen.removed_at = now_ms();
+    seen.removed_at = test_now_ms();
     remove_behind(&seen.removed);
     remove_behind(&seen.self_disposed);
     remove_behind(&seen.self_released);
@@ -104,13 +104,13 @@ static void heartbeat_set_up(void)
 static void watch_renewed(int64_t until)
 {
     seen.renewed_always_locked = true;
-    while (now_ms() < until) {
+    while (test_now_ms() < until) {
         syncguard_grant grant;
         syncguard_status status =
             syncguard_acquire(store, seen.renewed.name.text, 1000, NULL, &grant, &err);
         if (status != SYNCGUARD_LOCKED)
             seen.renewed_always_locked = false;
-        sleep_ms(100);
+        test_sleep_ms(100);
     }
 }
 

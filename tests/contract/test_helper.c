@@ -19,7 +19,7 @@ static void helper_note_pause(void *context, int attempts, int64_t waited_ms, in
     pauses *all = context;
     if (all->calls < PAUSES) {
         all->attempts[all->calls] = attempts;
-        all->at[all->calls] = now_ms();
+        all->at[all->calls] = test_now_ms();
         all->remaining[all->calls] = remaining_ms;
         all->waited[all->calls] = waited_ms;
     }
@@ -31,7 +31,7 @@ static int64_t helper_wait_in_vain(const char *name, syncguard_lock_options *opt
                                    syncguard_status expected)
 {
     syncguard_lock *lock = (syncguard_lock *)&err;
-    int64_t started = now_ms();
+    int64_t started = test_now_ms();
     memset(all, 0, sizeof *all);
     options->on_wait = helper_note_pause;
     options->on_wait_context = all;
@@ -39,8 +39,8 @@ static int64_t helper_wait_in_vain(const char *name, syncguard_lock_options *opt
     assert_null(lock);
     assert_int_equal(err.code, expected);
     if (all->calls <= PAUSES)
-        all->at[all->calls] = now_ms();
-    return now_ms() - started;
+        all->at[all->calls] = test_now_ms();
+    return test_now_ms() - started;
 }
 
 static void ten_retries_are_eleven_attempts(void **state)
@@ -68,7 +68,7 @@ static void ten_retries_are_eleven_attempts(void **state)
         event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
         /* The holder's acquire, eleven tries, and the uncounted ones. */
         await_events(filter, 12, NULL);
-        sleep_ms(50);
+        test_sleep_ms(50);
         assert_in_range(count_events(filter, NULL), 12, 12 + UNCOUNTED);
     }
     give_back(&holder);
@@ -206,12 +206,12 @@ static void try_answers_locked_at_once(void **state)
     key name = fresh_key("try");
     syncguard_grant holder = take(name.text, 60000);
     syncguard_lock *lock = (syncguard_lock *)&err;
-    int64_t started = now_ms();
+    int64_t started = test_now_ms();
     (void)state;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_null(lock);
     assert_int_equal(err.code, SYNCGUARD_OK);
-    assert_at_most(1500, now_ms() - started);
+    assert_at_most(1500, test_now_ms() - started);
     give_back(&holder);
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_non_null(lock);

@@ -77,11 +77,11 @@ static void lookups_by_key_and_by_id_agree(void **state)
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(store, grant.lock_id, NULL, &by_id, &err));
 }
 
-/* The lock was acquired or extended after began (a time of now_ms()). */
+/* The lock was acquired or extended after began (a time of test_now_ms()). */
 static void lookup_check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t began)
 {
     const int64_t rounding_ms = 20;
-    int64_t passed_ms = now_ms() - began + rounding_ms;
+    int64_t passed_ms = test_now_ms() - began + rounding_ms;
     assert_between(0, passed_ms, info->now_ms - info->acquired_at_ms);
     assert_between(ttl_ms - passed_ms, ttl_ms + rounding_ms, info->expires_at_ms - info->now_ms);
 }
@@ -89,13 +89,13 @@ static void lookup_check_ages(const syncguard_lock_info *info, int64_t ttl_ms, i
 static void lookups_tell_the_time_of_the_store(void **state)
 {
     key name = fresh_key("now");
-    int64_t began = now_ms();
+    int64_t began = test_now_ms();
     syncguard_grant grant = take(name.text, 300000);
     (void)state;
     syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     lookup_check_ages(&info, 300000, began);
-    sleep_ms(300);
+    test_sleep_ms(300);
     syncguard_lock_info later;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &later, &err));
     lookup_check_ages(&later, 300000, began);
@@ -269,7 +269,7 @@ static bool lookup_list_slowly(void *context, const syncguard_lock_info *info)
     int *seen = context;
     (void)info;
     (*seen)++;
-    sleep_ms(10);
+    test_sleep_ms(10);
     return true;
 }
 
@@ -283,8 +283,7 @@ static void each_page_of_a_listing_has_its_own_time(void **state)
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(store, name.text, 600000, NULL, &grants[i], &err));
     }
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 1000;
+    syncguard_call call = test_call(1000);
     int seen = 0;
     assert_status(SYNCGUARD_OK, syncguard_list(store, &call, lookup_list_slowly, &seen, &err));
     assert_true(seen >= PAGED);

@@ -26,7 +26,7 @@ static void early_release_keeps_the_key_locked(void **state)
 {
     key name = fresh_key("early");
     syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 2000, true);
-    int64_t granted = now_ms(), first_expiry = syncguard_lock_expires_at_ms(lock);
+    int64_t granted = test_now_ms(), first_expiry = syncguard_lock_expires_at_ms(lock);
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     assert_false(syncguard_lock_held(lock));
@@ -43,7 +43,7 @@ static void early_release_keeps_the_key_locked(void **state)
     check_locked(name.text, true);
     syncguard_lock_options patient = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &patient, &next, &err));
-    assert_at_least(2000, now_ms() - granted);
+    assert_at_least(2000, test_now_ms() - granted);
     syncguard_lock_dispose(next);
     check_locked(name.text, false);
 }
@@ -53,7 +53,7 @@ static void release_after_the_minimum_frees_the_key(void **state)
     key name = fresh_key("late");
     syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 1, false);
     (void)state;
-    sleep_ms(20);
+    test_sleep_ms(20);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     check_locked(name.text, false);
     syncguard_lock_dispose(lock);
@@ -112,23 +112,14 @@ typedef struct waiter {
     atomic_int pauses;
 } waiter;
 
-static void min_hold_count_pause(void *context, int attempts, int64_t waited_ms,
-                                 int64_t remaining_ms)
-{
-    (void)attempts;
-    (void)waited_ms;
-    (void)remaining_ms;
-    atomic_fetch_add(&((waiter *)context)->pauses, 1);
-}
-
 static void *min_hold_wait_for_lock(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
-    options.on_wait = min_hold_count_pause;
-    options.on_wait_context = self;
+    options.on_wait = test_count_wait;
+    options.on_wait_context = &self->pauses;
     self->status = syncguard_lock_acquire(store, self->name, &options, &self->lock, NULL);
-    self->ended = now_ms();
+    self->ended = test_now_ms();
     return NULL;
 }
 
@@ -138,11 +129,11 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
     key name = fresh_key("waiter");
     waiter one = {.name = name.text};
     syncguard_lock *lock = min_hold_try_lock(name.text, 60000, 2000, false);
-    int64_t granted = now_ms();
-    pthread_t thread = start_thread(min_hold_wait_for_lock, &one);
+    int64_t granted = test_now_ms();
+    pthread_t thread = test_start_thread(min_hold_wait_for_lock, &one);
     (void)state;
-    while (atomic_load(&one.pauses) == 0 && now_ms() < granted + 30000)
-        sleep_ms(2);
+    while (atomic_load(&one.pauses) == 0 && test_now_ms() < granted + 30000)
+        test_sleep_ms(2);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     syncguard_lock_dispose(lock);
     pthread_join(thread, NULL);
@@ -173,15 +164,6 @@ typedef struct patient {
     int64_t ended;
 } patient;
 
-static void patient_count_pause(void *context, int attempts, int64_t waited_ms,
-                                int64_t remaining_ms)
-{
-    (void)attempts;
-    (void)waited_ms;
-    (void)remaining_ms;
-    atomic_fetch_add(&((patient *)context)->pauses, 1);
-}
-
 /* Where the store reports releases, the pause is long, so that a poll cannot help. */
 static syncguard_lock_options patient_init_options(patient *self)
 {
@@ -191,8 +173,8 @@ static syncguard_lock_options patient_init_options(patient *self)
         options.backoff = SYNCGUARD_BACKOFF_FIXED;
         options.jitter = SYNCGUARD_JITTER_NONE;
     }
-    options.on_wait = patient_count_pause;
-    options.on_wait_context = self;
+    options.on_wait = test_count_wait;
+    options.on_wait_context = &self->pauses;
     options.slots = self->how == FOR_A_SLOT ? 2 : 0;
     return options;
 }
@@ -212,7 +194,7 @@ static void patient_wait_in_queue(patient *self, const syncguard_lock_options *o
         self->status = poll(&fd, 1, 50000) == 1 && syncguard_queue_next(queue, &done)
                            ? done.status
                            : SYNCGUARD_E_INTERNAL;
-    self->ended = now_ms();
+    self->ended = test_now_ms();
     if (self->status == SYNCGUARD_OK)
         syncguard_lock_dispose(done.lock);
     syncguard_queue_close(queue);
@@ -232,7 +214,7 @@ static void *patient_wait(void *argument)
         self->status = syncguard_lock_acquire_all(store, names, 2, &options, &self->set, NULL);
     else
         self->status = syncguard_lock_acquire(store, self->name.text, &options, &self->lock, NULL);
-    self->ended = now_ms();
+    self->ended = test_now_ms();
     syncguard_lock_set_dispose(self->set);
     syncguard_lock_dispose(self->lock);
     return NULL;
@@ -279,12 +261,12 @@ static void earlier_end_reaches_waiters(void **state)
     syncguard_lock *slot = patient_lock_key(other, &waiters[1], 0);
     pthread_t threads[KEYS];
     for (int i = 0; i < KEYS; i++)
-        threads[i] = start_thread(patient_wait, &waiters[i]);
-    int64_t end = now_ms() + 10000;
+        threads[i] = test_start_thread(patient_wait, &waiters[i]);
+    int64_t end = test_now_ms() + 10000;
     for (int i = 0; i < KEYS; i++)
-        while (atomic_load(&waiters[i].pauses) == 0 && now_ms() < end)
-            sleep_ms(2);
-    sleep_ms(200); /* time to get from the callback, or the queue's thread, into the pause */
+        while (atomic_load(&waiters[i].pauses) == 0 && test_now_ms() < end)
+            test_sleep_ms(2);
+    test_sleep_ms(200); /* time to get from the callback, or the queue's thread, into the pause */
     for (int i = 0; i < 4; i++)
         let_end(locks[i]);
     if (store_is_shared())
@@ -295,10 +277,10 @@ static void earlier_end_reaches_waiters(void **state)
     assert_status(SYNCGUARD_OK, syncguard_lock_extend(locks[5], SHORT_TTL_MS, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(store, syncguard_lock_id(locks[6]), SHORT_TTL_MS,
                                                  NULL, NULL, &err));
-    end = now_ms() + SHORT_TTL_MS + 1000;
+    end = test_now_ms() + SHORT_TTL_MS + 1000;
     for (int i = 0; i < KEYS; i++) {
         pthread_join(threads[i], NULL);
-        check_status(waiters[i].status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
+        assert_status(SYNCGUARD_OK, waiters[i].status);
         if (waiters[i].ended >= end + LATEST_MS)
             fail_msg("waiter %d: %lld ms late", i, (long long)(waiters[i].ended - end));
     }

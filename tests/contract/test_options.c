@@ -122,8 +122,7 @@ static void calls_are_checked(void **state)
 {
     key name = fresh_key("call");
     (void)state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = -1;
+    syncguard_call call = test_call(-1);
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(store, name.text, 1000, &call, &grant, &err));

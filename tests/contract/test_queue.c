@@ -55,12 +55,12 @@ static void contract_queue_release(syncguard_lock *lock, syncguard_status status
 
 static void becomes_free(const char *name)
 {
-    int64_t end = now_ms() + 20000;
+    int64_t end = test_now_ms() + 20000;
     bool locked = true;
-    while (locked && now_ms() < end) {
+    while (locked && test_now_ms() < end) {
         assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &locked, &err));
         if (locked)
-            sleep_ms(5);
+            test_sleep_ms(5);
     }
     assert_false(locked);
 }
@@ -121,13 +121,6 @@ static void a_loss_is_one_completion(void **state)
     assert_false(contract_queue_next(0, &done));
 }
 
-static void pause_us(int us)
-{
-    struct timespec pause = {0, (long)us * 1000};
-    if (us > 0)
-        nanosleep(&pause, NULL);
-}
-
 /* Half of the keys are held and released while the requests are cancelled, the others are free: a
  * cancel comes before, during or after the grant of its request. */
 static void cancel_batch(int round)
@@ -147,7 +140,7 @@ static void cancel_batch(int round)
     for (int i = 0; i < BATCH; i++) {
         if (i % 2 == 1)
             give_back(&held[i]);
-        pause_us((round * 7 + i * 13) % 40 * 20);
+        test_sleep_us((round * 7 + i * 13) % 40 * 20);
         assert_true(syncguard_queue_cancel(queue, requests[i]));
     }
     for (int i = 0; i < BATCH; i++)
@@ -176,7 +169,7 @@ static void closing_leaves_no_lock_behind(void **state)
             assert_status(SYNCGUARD_OK, syncguard_lock_acquire_async(closed, names[i].text,
                                                                      &options, NULL, NULL, &err));
         }
-        pause_us(round * 700);
+        test_sleep_us(round * 700);
         syncguard_queue_close(closed);
         for (int i = 0; i < BATCH; i++)
             becomes_free(names[i].text);

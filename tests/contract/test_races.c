@@ -26,7 +26,7 @@ typedef struct duels {
 
 static void act_with_old_id(const duels *all, duel *one, int shift)
 {
-    sleep_until_ms(one->dies_at + shift);
+    test_sleep_until_ms(one->dies_at + shift);
     syncguard_error mine;
     if (all->extending)
         one->old_answer = syncguard_extend(store, one->old.lock_id, 30000, NULL, NULL, &mine);
@@ -39,13 +39,13 @@ static void act_with_old_id(const duels *all, duel *one, int shift)
 static void take_it_over(const duels *all, duel *one)
 {
     int64_t patience_ms = all->extending ? 60 : 5000;
-    sleep_until_ms(one->dies_at - 6);
+    test_sleep_until_ms(one->dies_at - 6);
     syncguard_error mine;
     do {
         one->new_answer = syncguard_acquire(store, one->name.text, 30000, NULL, &one->new, &mine);
         if (one->new_answer == SYNCGUARD_LOCKED)
-            sleep_ms(2);
-    } while (one->new_answer == SYNCGUARD_LOCKED && now_ms() < one->dies_at + patience_ms);
+            test_sleep_ms(2);
+    } while (one->new_answer == SYNCGUARD_LOCKED && test_now_ms() < one->dies_at + patience_ms);
 }
 
 static void duel_run(int index, void *context)
@@ -65,7 +65,7 @@ static void duel_begin(duel *one)
     for (int i = 0; i < 20 && status == SYNCGUARD_E_NETWORK_TIMEOUT; i++) {
         one->name = fresh_key("duel");
         status = syncguard_acquire(store, one->name.text, TTL, NULL, &one->old, &err);
-        one->dies_at = now_ms() + TTL + SYNCGUARD_TIME_TOLERANCE_MS;
+        one->dies_at = test_now_ms() + TTL + SYNCGUARD_TIME_TOLERANCE_MS;
     }
     assert_status(SYNCGUARD_OK, status);
 }

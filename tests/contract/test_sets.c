@@ -149,7 +149,7 @@ typedef struct late_release {
 static void *release_later(void *argument)
 {
     const late_release *self = argument;
-    sleep_ms(self->after_ms);
+    test_sleep_ms(self->after_ms);
     return (void *)(intptr_t)syncguard_release(store, self->grant.lock_id, NULL, NULL);
 }
 
@@ -160,7 +160,7 @@ static void leases_begin_together(void **state)
     names all;
     name_keys(&all);
     late_release last = {take(all.list[2], 60000), 1500};
-    pthread_t thread = start_thread(release_later, &last);
+    pthread_t thread = test_start_thread(release_later, &last);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     options.ttl_ms = 10000;
     syncguard_lock_set *set = sets_acquire_all(&all, &options);
@@ -178,13 +178,13 @@ static void one_deadline_counts_for_all(void **state)
     name_keys(&all);
     syncguard_grant held = take(all.list[2], 60000);
     late_release second = {take(all.list[1], 60000), 1500};
-    pthread_t thread = start_thread(release_later, &second);
-    int64_t begun = now_ms();
+    pthread_t thread = test_start_thread(release_later, &second);
+    int64_t begun = test_now_ms();
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(2500);
     syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire_all(store, all.list, KEYS, &options, &set, &err));
-    int64_t took = now_ms() - begun;
+    int64_t took = test_now_ms() - begun;
     pthread_join(thread, NULL);
     assert_between(2400, 3900, took); /* 4000 with a deadline for each */
     check_locked(all.list[0], false);
@@ -223,7 +223,7 @@ static void one_lost_key_loses_the_set_and_is_told_once(void **state)
 {
     for (int dispose = 0; dispose < 2; dispose++) {
         loss seen = {.dispose = dispose != 0};
-        int64_t until = now_ms() + 20000;
+        int64_t until = test_now_ms() + 20000;
         (void)state;
         names all;
         name_keys(&all);
@@ -238,8 +238,8 @@ static void one_lost_key_loses_the_set_and_is_told_once(void **state)
         assert_false(syncguard_abort_triggered(options.abort_on_lost));
         sets_remove_lock(&all, 1);
         sets_remove_lock(&all, 2);
-        while (atomic_load(&seen.told) == 0 && now_ms() < until)
-            sleep_ms(5);
+        while (atomic_load(&seen.told) == 0 && test_now_ms() < until)
+            test_sleep_ms(5);
         assert_int_equal(atomic_load(&seen.told), 1);
         assert_int_equal(seen.reason, SYNCGUARD_LOST_ABSENT);
         assert_true(syncguard_abort_triggered(options.abort_on_lost));
@@ -247,7 +247,7 @@ static void one_lost_key_loses_the_set_and_is_told_once(void **state)
             assert_false(syncguard_lock_set_held(set));
             assert_int_equal(syncguard_lock_set_lost(set), SYNCGUARD_LOST_ABSENT);
             assert_true(syncguard_lock_set_remaining_ms(set) == 0);
-            sleep_ms(1200); /* both are lost by now, and the first one is renewed */
+            test_sleep_ms(1200); /* both are lost by now, and the first one is renewed */
             assert_int_equal(atomic_load(&seen.told), 1);
             check_locked(all.list[0], true);
             assert_status(SYNCGUARD_ABSENT, syncguard_lock_set_release(set, NULL, &err));

@@ -142,8 +142,8 @@ static void check_woken(syncguard_backend *backend, const char *name)
     take_all_slots(name, locks);
     for (int i = 0; i < SLOTS; i++) {
         waiter self = {.backend = backend, .name = name};
-        self.thread = start_thread(contract_wait_for_slot, &self);
-        sleep_ms(300);
+        self.thread = test_start_thread(contract_wait_for_slot, &self);
+        test_sleep_ms(300);
         assert_status(SYNCGUARD_OK, syncguard_lock_release(locks[i], NULL, &err));
         syncguard_lock_dispose(locks[i]);
         pthread_join(self.thread, NULL);
@@ -186,22 +186,15 @@ static void expiry_of_any_slot_ends_the_waiting(void **state)
     syncguard_grant first = take(other.text, 60000);
     other = slot_key(name.text, 3);
     syncguard_grant third = take(other.text, 60000);
-    int64_t begun = now_ms();
+    int64_t begun = test_now_ms();
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_int_equal(syncguard_lock_slot(lock), 2);
-    assert_at_most(15000, now_ms() - begun);
+    assert_at_most(15000, test_now_ms() - begun);
     assert_string_not_equal(syncguard_lock_id(lock), gone.lock_id);
     syncguard_lock_dispose(lock);
     give_back(&first);
     give_back(&third);
-}
-
-static void slots_count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
-{
-    (void)lock;
-    (void)reason;
-    atomic_fetch_add((atomic_int *)context, 1);
 }
 
 static void slot_is_renewed_lost_and_kept_as_any_lock(void **state)
@@ -211,15 +204,15 @@ static void slot_is_renewed_lost_and_kept_as_any_lock(void **state)
     (void)state;
     options.ttl_ms = 1500;
     options.auto_extend = true;
-    options.on_lost = slots_count_loss;
+    options.on_lost = test_count_loss;
     atomic_int losses = 0;
     options.on_lost_context = &losses;
     syncguard_lock *lock = take_slot(name.text, &options);
-    sleep_ms(3000);
+    test_sleep_ms(3000);
     assert_true(syncguard_lock_held(lock));
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
     for (int i = 0; i < 1000 && atomic_load(&losses) == 0; i++)
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&losses), 1);
@@ -266,7 +259,7 @@ static void requests_of_a_queue_take_slots(void **state)
     for (int i = 0; i < SLOTS; i++)
         assert_status(SYNCGUARD_OK,
                       syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
-    sleep_ms(300);
+    test_sleep_ms(300);
     slots_dispose_all(locks);
     syncguard_completion done;
     for (int i = 0; i < SLOTS; i++) {
@@ -303,7 +296,7 @@ static void take_in_turn(int index, void *context)
         int inside = atomic_fetch_add(&self->inside, 1) + 1, most = atomic_load(&self->most);
         while (inside > most && !atomic_compare_exchange_weak(&self->most, &most, inside))
             continue;
-        sleep_ms(2);
+        test_sleep_ms(2);
         atomic_fetch_sub(&self->inside, 1);
         syncguard_lock_dispose(lock);
     }

@@ -92,27 +92,20 @@ static void every_operation_is_an_event(void **state)
     syncguard_close(watched);
 }
 
-static bool skip_info(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    (*(int *)context)++;
-    return true;
-}
-
 static void list_and_refused_arguments_are_no_events(void **state)
 {
     syncguard_backend *watched = decorate_recording(false);
     (void)state;
-    sleep_ms(100);
+    test_sleep_ms(100);
     event_filter any = {-1, NULL, NULL};
     size_t before = count_events(any, NULL);
     int calls = 0;
-    assert_status(SYNCGUARD_OK, syncguard_list(watched, NULL, skip_info, &calls, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list(watched, NULL, test_count_info, &calls, &err));
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(watched, "", 1000, NULL, &grant, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(watched, "x", NULL, &err));
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(count_events(any, NULL), before);
     syncguard_close(watched);
 }
@@ -126,7 +119,7 @@ static void expired_locks_have_their_reason(void **state)
     for (int i = 0; i < 2; i++)
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(watched, names[i].text, 600, NULL, &grants[i], &err));
-    sleep_ms(2200);
+    test_sleep_ms(2200);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, grants[0].lock_id, NULL, &err));
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(watched, grants[1].lock_id, 1000, NULL, NULL, &err));
@@ -178,7 +171,7 @@ static void listen_slowly(void *context, const syncguard_event *event)
     (void)event;
     atomic_fetch_add(&self->calls, 1);
     while (atomic_load(&self->blocked))
-        sleep_ms(5);
+        test_sleep_ms(5);
 }
 
 static void blocked_callback_delays_nobody(void **state)
@@ -194,10 +187,10 @@ static void blocked_callback_delays_nobody(void **state)
     bool flag = false;
     int64_t worst = 0;
     for (int i = 0; i < 200; i++) {
-        int64_t started = now_ms();
+        int64_t started = test_now_ms();
         assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, name.text, NULL, &flag, &err));
-        if (now_ms() - started > worst)
-            worst = now_ms() - started;
+        if (test_now_ms() - started > worst)
+            worst = test_now_ms() - started;
     }
     assert_at_most(1500, worst);
     /* One in the callback, ten in the queue; the rest is counted. */
@@ -370,7 +363,7 @@ static bool await_sample(const syncguard_backend *counted, const char *name, con
         (void)syncguard_telemetry_prometheus(counted, text, sizeof text);
         if (sample_of(text, name, labels) == value)
             return true;
-        sleep_ms(10);
+        test_sleep_ms(10);
     }
     return false;
 }

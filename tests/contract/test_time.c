@@ -140,7 +140,7 @@ static void time_observe_outside(const key *names, const syncguard_grant *grants
 static void time_observe_cleanup(syncguard_backend *cleaner, const char *name)
 {
     seen.clean_status = syncguard_is_locked(cleaner, name, NULL, &seen.clean_locked, &err);
-    sleep_ms(300);
+    test_sleep_ms(300);
     seen.clean_listed = time_key_is_listed(cleaner, name);
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(cleaner, name, 1000, NULL, &seen.clean_next, &err));
@@ -158,7 +158,7 @@ static void run_timeline(void)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL;
     options.on_release_error = count_release_error;
-    int64_t first = now_ms();
+    int64_t first = test_now_ms();
     syncguard_grant dead;
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(cleaner, clean_name.text, CLEAN_TTL, NULL, &dead, &err));
@@ -172,17 +172,17 @@ static void run_timeline(void)
         names[i] = fresh_key("time");
         grants[i] = take(names[i].text, TTL);
     }
-    int64_t last = now_ms();
-    sleep_until_ms(last + TTL + tolerance - INSIDE_MS);
+    int64_t last = test_now_ms();
+    test_sleep_until_ms(last + TTL + tolerance - INSIDE_MS);
     time_observe_inside(names, grants);
-    seen.inside_late_ms = now_ms() - (first + TTL + tolerance - INSIDE_END_MS);
+    seen.inside_late_ms = test_now_ms() - (first + TTL + tolerance - INSIDE_END_MS);
     seen.handle_held_late = syncguard_lock_held(lock);
     seen.handle_remaining_late = syncguard_lock_remaining_ms(lock);
     seen.handle_lost_late = syncguard_lock_lost(lock);
-    sleep_until_ms(last + TTL + tolerance + OUTSIDE_MS);
+    test_sleep_until_ms(last + TTL + tolerance + OUTSIDE_MS);
     time_observe_outside(names, grants);
     syncguard_lock_dispose(lock);
-    sleep_until_ms(last + CLEAN_TTL + CLEANUP_MS);
+    test_sleep_until_ms(last + CLEAN_TTL + CLEANUP_MS);
     time_observe_cleanup(cleaner, clean_name.text);
     syncguard_close(cleaner);
 }

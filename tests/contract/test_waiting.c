@@ -14,21 +14,12 @@ typedef struct waiter {
     int64_t ended;
 } waiter;
 
-static void waiting_count_pause(void *context, int attempts, int64_t waited_ms,
-                                int64_t remaining_ms)
-{
-    (void)attempts;
-    (void)waited_ms;
-    (void)remaining_ms;
-    atomic_fetch_add(&((waiter *)context)->pauses, 1);
-}
-
 static void *waiting_acquire_lock(void *argument)
 {
     waiter *self = argument;
     self->status = syncguard_lock_acquire(self->backend, self->name, &self->options, &self->lock,
                                           &self->error);
-    self->ended = now_ms();
+    self->ended = test_now_ms();
     return NULL;
 }
 
@@ -44,17 +35,17 @@ static void waiting_init_waiter(waiter *self, syncguard_backend *backend, const 
     self->options.retry_delay_ms = 15000;
     self->options.backoff = SYNCGUARD_BACKOFF_FIXED;
     self->options.jitter = SYNCGUARD_JITTER_NONE;
-    self->options.on_wait = waiting_count_pause;
-    self->options.on_wait_context = self;
+    self->options.on_wait = test_count_wait;
+    self->options.on_wait_context = &self->pauses;
 }
 
 static void await_pause(waiter *self)
 {
-    int64_t until = now_ms() + 5000;
-    while (atomic_load(&self->pauses) == 0 && now_ms() < until)
-        sleep_ms(2);
+    int64_t until = test_now_ms() + 5000;
+    while (atomic_load(&self->pauses) == 0 && test_now_ms() < until)
+        test_sleep_ms(2);
     assert_at_least(1, atomic_load(&self->pauses));
-    sleep_ms(50); /* time to get from the callback into the pause */
+    test_sleep_ms(50); /* time to get from the callback into the pause */
 }
 
 static void release_wakes_a_waiter(void **state)
@@ -69,12 +60,12 @@ static void release_wakes_a_waiter(void **state)
         syncguard_grant holder = take(name.text, 60000);
         waiter one;
         waiting_init_waiter(&one, store, name.text);
-        one.thread = start_thread(waiting_acquire_lock, &one);
+        one.thread = test_start_thread(waiting_acquire_lock, &one);
         await_pause(&one);
-        int64_t released = now_ms();
+        int64_t released = test_now_ms();
         give_back(&holder);
         pthread_join(one.thread, NULL);
-        check_status(one.status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
+        assert_status(SYNCGUARD_OK, one.status);
         assert_at_most(1500, one.ended - released);
         syncguard_lock_dispose(one.lock);
     }
@@ -95,15 +86,15 @@ static void release_by_another_handle_wakes_a_waiter(void **state)
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(other, name.text, 60000, NULL, &holder, &err));
         waiting_init_waiter(&one, store, name.text);
-        one.thread = start_thread(waiting_acquire_lock, &one);
+        one.thread = test_start_thread(waiting_acquire_lock, &one);
         await_pause(&one);
-        int64_t released = now_ms();
+        int64_t released = test_now_ms();
         if (i == 0)
             assert_status(SYNCGUARD_OK, syncguard_release(other, holder.lock_id, NULL, &err));
         else
             assert_int_equal(in_other_process("release", holder.lock_id), SYNCGUARD_OK);
         pthread_join(one.thread, NULL);
-        check_status(one.status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
+        assert_status(SYNCGUARD_OK, one.status);
         assert_at_most(2000, one.ended - released);
         syncguard_lock_dispose(one.lock);
     }
@@ -113,14 +104,14 @@ static void release_by_another_handle_wakes_a_waiter(void **state)
 static void expiry_wakes_a_waiter(void **state)
 {
     key name = fresh_key("expiry");
-    int64_t taken = now_ms();
+    int64_t taken = test_now_ms();
     (void)state;
     syncguard_grant crashed = take(name.text, 700); /* its holder never contacts the store again */
     waiter one;
     waiting_init_waiter(&one, store, name.text);
-    one.thread = start_thread(waiting_acquire_lock, &one);
+    one.thread = test_start_thread(waiting_acquire_lock, &one);
     pthread_join(one.thread, NULL);
-    check_status(one.status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
+    assert_status(SYNCGUARD_OK, one.status);
     /* Not before TTL and tolerance, and long before the pause of 15 s is over. */
     assert_between(1690, 4000, one.ended - taken);
     assert_string_equal(syncguard_lock_fence(one.lock), "000000000000002");
@@ -153,7 +144,7 @@ static void crowd_member_wait(int index, void *context)
     }
     if (atomic_fetch_add(&all->inside, 1) != 0)
         atomic_fetch_add(&all->overlaps, 1);
-    sleep_ms(3);
+    test_sleep_ms(3);
     atomic_fetch_sub(&all->inside, 1);
     atomic_fetch_add(&all->served, 1);
     syncguard_lock_dispose(one.lock);
@@ -165,13 +156,13 @@ static void many_waiters_are_all_served_one_at_a_time(void **state)
     crowd_state all;
     memset(&all, 0, sizeof all);
     all.name = fresh_key("crowd");
-    int64_t started = now_ms();
+    int64_t started = test_now_ms();
     in_threads(CROWD, crowd_member_wait, &all);
     assert_int_equal(atomic_load(&all.failures), 0);
     assert_int_equal(atomic_load(&all.overlaps), 0);
     assert_int_equal(atomic_load(&all.served), CROWD);
     /* With pauses of 15 s, this shows that no waiter was forgotten. */
-    assert_at_most(10000, now_ms() - started);
+    assert_at_most(10000, test_now_ms() - started);
     check_locked(all.name.text, false);
 }
 
@@ -190,11 +181,11 @@ static void abort_ends_a_pause_at_once(void **state)
     waiter bystander;
     waiting_init_waiter(&bystander, store, name.text);
     bystander.options.abort_object = others;
-    aborted.thread = start_thread(waiting_acquire_lock, &aborted);
-    bystander.thread = start_thread(waiting_acquire_lock, &bystander);
+    aborted.thread = test_start_thread(waiting_acquire_lock, &aborted);
+    bystander.thread = test_start_thread(waiting_acquire_lock, &bystander);
     await_pause(&aborted);
     await_pause(&bystander);
-    int64_t triggered = now_ms();
+    int64_t triggered = test_now_ms();
     syncguard_abort_trigger(mine);
     pthread_join(aborted.thread, NULL);
     assert_int_equal(aborted.status, SYNCGUARD_E_ABORTED);
@@ -226,8 +217,8 @@ static void waiters_of_different_keys_do_not_disturb_each_other(void **state)
     waiting_init_waiter(&lucky, store, free_soon.text);
     if (!able()->wakes_waiters)
         lucky.options.retry_delay_ms = 50;
-    stuck.thread = start_thread(waiting_acquire_lock, &stuck);
-    lucky.thread = start_thread(waiting_acquire_lock, &lucky);
+    stuck.thread = test_start_thread(waiting_acquire_lock, &stuck);
+    lucky.thread = test_start_thread(waiting_acquire_lock, &lucky);
     await_pause(&lucky);
     give_back(&holder);
     pthread_join(lucky.thread, NULL);

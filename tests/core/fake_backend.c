@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "test_support.h"
 
 static syncguard_status fake_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                      syncguard_error *err)
@@ -105,7 +106,7 @@ static syncguard_status fake_undo_many(syncguard_backend *backend, syncguard_und
     int call = atomic_fetch_add(&p->undo_batches, 1) + 1;
     atomic_fetch_add(&p->calls, 1);
     while (atomic_load(&p->stuck))
-        sleep_ms(5);
+        test_sleep_ms(5);
     if ((int)count > atomic_load(&p->undo_largest))
         atomic_store(&p->undo_largest, (int)count);
     if (call == 2)
@@ -227,15 +228,50 @@ fake_backend *fake_backend_open_connected(const syncguard_options *options)
     return fake_open_with(&ops, options);
 }
 
-void sleep_ms(int ms)
+/* ---- scripted answers ---- */
+
+syncguard_status fake_acquire_locked(fake_backend *p, syncguard_acquire_op *op,
+                                     syncguard_error *err)
 {
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
-    nanosleep(&pause, NULL);
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_LOCKED;
+}
+
+syncguard_status fake_acquire_unknown(fake_backend *p, syncguard_acquire_op *op,
+                                      syncguard_error *err)
+{
+    (void)p;
+    op->may_have_been_granted = true;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
+}
+
+syncguard_status fake_acquire_hangs(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+syncguard_status fake_release_hangs(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+syncguard_status fake_extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_ABSENT;
+}
+
+syncguard_status fake_undo_late(fake_backend *p, int call)
+{
+    (void)p;
+    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
 }
 
 bool wait_for_count(atomic_int *counter, int target)
 {
     for (int i = 0; i < 30000 && atomic_load(counter) < target; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return atomic_load(counter) >= target;
 }

@@ -58,8 +58,20 @@ fake_backend *fake_backend_open_many(const syncguard_options *options);
 /* As fake_backend_open, with connections that can end. */
 fake_backend *fake_backend_open_connected(const syncguard_options *options);
 
+/* Scripted answers. The outcome of the acquire is unknown; the store does not answer; the first two
+ * undos find nothing. */
+syncguard_status fake_acquire_locked(fake_backend *p, syncguard_acquire_op *op,
+                                     syncguard_error *err);
+syncguard_status fake_acquire_unknown(fake_backend *p, syncguard_acquire_op *op,
+                                      syncguard_error *err);
+syncguard_status fake_acquire_hangs(fake_backend *p, syncguard_acquire_op *op,
+                                    syncguard_error *err);
+syncguard_status fake_release_hangs(fake_backend *p, syncguard_release_op *op,
+                                    syncguard_error *err);
+syncguard_status fake_extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status fake_undo_late(fake_backend *p, int call);
+
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool wait_for_count(atomic_int *counter, int target);
-void sleep_ms(int ms);
 
 #endif

@@ -40,14 +40,8 @@ int64_t ms_since(int64_t begun_ns)
 bool was_renewed(const syncguard_lock *lock, int64_t expiry)
 {
     for (int i = 0; i < 30000 && syncguard_lock_expires_at_ms(lock) == expiry; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return syncguard_lock_expires_at_ms(lock) != expiry;
-}
-
-syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_ABSENT;
 }
 
 syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)

@@ -2,15 +2,8 @@
 #ifndef TESTS_CORE_HEARTBEAT_H
 #define TESTS_CORE_HEARTBEAT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "fake_backend.h"
+#include "test_assert.h"
 
 /* Where a test must keep its lock, a renewal has four seconds to be late: the machine may be
  * busy. */
@@ -32,8 +25,7 @@ syncguard_lock *take_renewed(fake_backend *p, const char *key, int64_t ttl_ms, i
 bool was_renewed(const syncguard_lock *lock, int64_t expiry);
 int64_t ms_since(int64_t begun_ns);
 
-/* Answers to an extend: the lock is gone; the store is down; the store does not answer. */
-syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+/* Answers to an extend: the store is down; the store does not answer. */
 syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
 syncguard_status extend_hangs(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
 

@@ -1,5 +1,5 @@
 /* Abort objects: threads, signal handlers, forked children. */
-#include "test.h"
+#include "test_assert.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -48,18 +48,10 @@ static void abort_trigger_in_handler(int number)
     syncguard_abort_trigger(in_handler);
 }
 
-static int abort_compare_times(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void *abort_signal_thread(void *argument)
 {
-    struct timespec pause = {0, 2000000};
     pthread_t target = *(pthread_t *)argument;
-    nanosleep(&pause, NULL);
+    test_sleep_ms(2);
     pthread_kill(target, SIGUSR1);
     return NULL;
 }
@@ -80,8 +72,7 @@ static void test_signal(void **state)
         syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
         limits.abort_object = in_handler;
         int64_t start = syncguard_clock_ns();
-        pthread_t other;
-        assert_int_equal(pthread_create(&other, NULL, abort_signal_thread, &self), 0);
+        pthread_t other = test_start_thread(abort_signal_thread, &self);
         assert_int_equal(syncguard_wait_until(start + 30000 * SYNCGUARD_NS_PER_MS, &limits, NULL),
                          SYNCGUARD_E_ABORTED);
         took[i] = syncguard_clock_ns() - start;
@@ -89,7 +80,7 @@ static void test_signal(void **state)
         syncguard_abort_free(in_handler);
         in_handler = NULL;
     }
-    qsort(took, ROUNDS, sizeof *took, abort_compare_times);
+    qsort(took, ROUNDS, sizeof *took, test_compare_int64);
     /* This includes the pause before the signal. */
     assert_true(took[ROUNDS / 2] < 60 * SYNCGUARD_NS_PER_MS);
 }

@@ -3,32 +3,17 @@
  * I-ABT-02), and the warning of a high fence counter (I-FEN-09). The decorator
  * over the fake backend counts what reaches the store.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 #define GOOD_ID "AAAAAAAAAAAAAAAAAAAAAA"
-
-static void checks_count_event(void *context, const syncguard_event *event)
-{
-    (void)event;
-    atomic_fetch_add((atomic_int *)context, 1);
-}
 
 static syncguard_backend *checks_open_counted(atomic_int *reached)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     fake_backend *p = fake_backend_open(NULL);
-    options.on_event = checks_count_event;
+    options.on_event = test_count_event;
     options.on_event_context = reached;
     assert_non_null(p);
     syncguard_backend *decorated = NULL;

@@ -1,15 +1,8 @@
 /* I-ISL-05: the cleanup after is_locked neither delays nor changes its answer, and fails
  * silently. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 static atomic_int cleanups, lines;
 static atomic_bool answered, was_answered;
@@ -32,7 +25,7 @@ static syncguard_status fail_late(syncguard_backend *backend, const syncguard_cl
 {
     (void)backend, (void)op;
     for (int i = 0; i < 5000 && !atomic_load(&answered); i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     atomic_store(&was_answered, atomic_load(&answered));
     atomic_fetch_add(&cleanups, 1);
     return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "NOPERM", "it may not delete");

@@ -1,5 +1,5 @@
 /* The list and the heap, against plain arrays: many random steps, checked after each. */
-#include "test.h"
+#include "test_assert.h"
 
 #include <stdlib.h>
 #include <string.h>

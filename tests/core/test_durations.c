@@ -1,5 +1,5 @@
 /* Durations in messages: the library and the command print them in the same form. */
-#include "test.h"
+#include "test_assert.h"
 
 #include "cli/times.h"
 #include "core/text.h"

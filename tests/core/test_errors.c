@@ -1,5 +1,5 @@
 /* Status names, the error struct, constants, the allocator hook. */
-#include "test.h"
+#include "test_assert.h"
 
 #include <errno.h>
 

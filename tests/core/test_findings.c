@@ -1,14 +1,7 @@
 /* Findings that several stores report in the same words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "syncguard/sys/findings.h"
+#include "test_assert.h"
 
 static syncguard_finding last;
 /* A copy: the finding's own text may be gone when the report has returned. */

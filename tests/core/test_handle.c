@@ -1,17 +1,11 @@
 /* What a holder may rely on: the lease it counts is never longer than the store's, and a loss is
  * final. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fake_backend.h"
+#include "test_assert.h"
 
 static syncguard_lock *handle_take_lock(fake_backend *p, int64_t ttl_ms, bool auto_extend)
 {
@@ -84,7 +78,7 @@ static void renewals_follow_an_unanswered_shorter_extend(void **state)
     extend_unanswered(lock, 3000);
     p->on_extend = note_ttl;
     assert_true(wait_for_count(&p->batches, 1)); /* within a second, not within twenty */
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
     handle_close_store(p, lock);
@@ -130,7 +124,7 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
 static void age_unanswered(syncguard_lock *lock, int64_t ms)
 {
     while (!sg_lock_try_claim(lock))
-        sleep_ms(1);
+        test_sleep_ms(1);
     for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
         if (lock->unresolved[i].until_s > ms / 1000)
             lock->unresolved[i].until_s -= (uint32_t)(ms / 1000);
@@ -151,7 +145,7 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
     int64_t give_up = past + 26000 * SYNCGUARD_NS_PER_MS;
     p->on_extend = note_ttl;
     while (syncguard_lock_remaining_ms(lock) <= 3000 && syncguard_clock_ns() < give_up)
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_true(syncguard_clock_ns() >= past);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
@@ -199,7 +193,7 @@ static syncguard_status answer_slowly(fake_backend *p, syncguard_extend_op *op,
                                       syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
-    sleep_ms(1500);
+    test_sleep_ms(1500);
     return SYNCGUARD_OK;
 }
 
@@ -219,7 +213,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
     while (syncguard_clock_ns() < past - 1000 * SYNCGUARD_NS_PER_MS) {
         assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
         assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
-        sleep_ms(100);
+        test_sleep_ms(100);
     }
     p->on_extend = answer_slowly;
     bool early = syncguard_clock_ns() < past - 100 * SYNCGUARD_NS_PER_MS;
@@ -229,7 +223,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
         assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     p->on_extend = NULL;
     while (syncguard_clock_ns() < certain)
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
     handle_close_store(p, lock);
@@ -239,7 +233,7 @@ static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *
                                           syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
-    sleep_ms(2);
+    test_sleep_ms(2);
     return SYNCGUARD_OK;
 }
 
@@ -267,8 +261,7 @@ static void an_extend_and_a_loss_are_never_both_believed(void **state)
         atomic_store(&lock->lease, syncguard_clock_ns() + 2 * SYNCGUARD_NS_PER_MS);
         atomic_store(&heard, SYNCGUARD_LOST_NO);
         atomic_store(&asking, true);
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, handle_poll_lost, lock), 0);
+        pthread_t thread = test_start_thread(handle_poll_lost, lock);
         syncguard_status status = syncguard_lock_extend(lock, 60000, NULL, NULL, NULL);
         atomic_store(&asking, false);
         pthread_join(thread, NULL);

@@ -115,7 +115,7 @@ static void a_loss_before_the_end_of_max_hold_is_noticed(void **state)
     assert_true(wait_for_count(&p->batches, 1));
     assert_true(syncguard_lock_held(lock));
     assert_true(sg_lock_lease_end(lock) <= hold_end);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
@@ -161,7 +161,7 @@ static void a_tiny_ttl_is_no_busy_loop(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_lock *lock = take_renewed(p, "k", 30, 0);
-    sleep_ms(300);
+    test_sleep_ms(300);
     assert_in_range(atomic_load(&p->batches), 0, 300); /* thirty or so; it was tens of thousands */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -190,7 +190,7 @@ static void detaching_keeps_the_lock_and_ends_the_renewing(void **state)
     syncguard_lock_detach(lock);
     syncguard_lock_detach(NULL);
     int batches = atomic_load(&p->batches);
-    sleep_ms(SHORT_TTL_MS / 2);
+    test_sleep_ms(SHORT_TTL_MS / 2);
     assert_int_equal(atomic_load(&p->releases), 0);
     assert_int_equal(atomic_load(&p->batches), batches);
     assert_int_equal(atomic_load(&losses_told), 0);

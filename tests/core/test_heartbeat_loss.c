@@ -7,11 +7,11 @@ static void absent_is_told_once(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
-    sleep_ms(200);
+    test_sleep_ms(200);
     assert_int_equal(atomic_load(&losses_told), 1);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_lock_held(lock));
@@ -26,13 +26,13 @@ static void absent_by_hand_is_told_too(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_lock *lock = take_renewed(p, "k", 60000, 0);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(atomic_load(&losses_told), 1);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -74,19 +74,13 @@ static syncguard_status one_hangs_others_fail(fake_backend *p, syncguard_extend_
     return strcmp(op->lock_id, stuck_id) == 0 ? extend_hangs(p, op, err) : extend_down(p, op, err);
 }
 
-static void ignore_report(void *context, const syncguard_error *error, const char *key,
-                          const char *lock_id, const char *source)
-{
-    (void)context, (void)error, (void)key, (void)lock_id, (void)source;
-}
-
 /* The request of one lock is under way for four seconds when the lease of another ends. */
 static void a_request_does_not_delay_the_losses_of_others(void **state)
 {
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 100;
-    options.on_release_error = ignore_report;
+    options.on_release_error = test_ignore_report;
     fake_backend *p = fake_backend_open(&options);
     syncguard_lock *slow = take_renewed(p, "slow", 12000, 0);
     memcpy(stuck_id, syncguard_lock_id(slow), sizeof stuck_id);
@@ -111,12 +105,12 @@ static void on_lost_may_dispose_and_close(void **state)
     (void)take_renewed(p, "k", 2000, 0);
     dispose_when_told = true;
     close_when_told = &p->base;
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     assert_true(wait_for_count(&losses_told, 1));
     for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_true(atomic_load(&destroyed));
-    sleep_ms(50); /* the dispatcher thread ends by itself */
+    test_sleep_ms(50); /* the dispatcher thread ends by itself */
 }
 
 static void on_lost_needs_auto_extend(void **state)
@@ -145,7 +139,7 @@ static void a_loss_triggers_the_abort_object(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     options.auto_extend = true;
     options.ttl_ms = 300;
-    atomic_store(&p->on_extend, extend_absent);
+    atomic_store(&p->on_extend, fake_extend_absent);
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, lost};
     assert_int_equal(syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &limits, NULL),

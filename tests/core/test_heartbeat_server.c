@@ -53,7 +53,7 @@ static void take_locks(fake_backend *p, syncguard_lock **locks, int64_t *expirie
         locks[i] = take_renewed(p, key, LONG_TTL_MS, 0);
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
     }
-    sleep_ms(2); /* the new expiries differ */
+    test_sleep_ms(2); /* the new expiries differ */
 }
 
 static void all_are_renewed(syncguard_lock **locks, const int64_t *expiries)
@@ -83,7 +83,7 @@ static int64_t all_begun_ns(fake_backend *p)
 static void wait_for_all(fake_backend *p, int64_t after_ns)
 {
     for (int i = 0; i < 30000 && all_begun_ns(p) <= after_ns; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_true(all_begun_ns(p) > after_ns);
 }
 
@@ -114,11 +114,11 @@ static bool renews_under_telemetry(fake_backend *p, syncguard_backend *outer)
     if (syncguard_lock_acquire(outer, "k", &options, &lock, NULL) != SYNCGUARD_OK)
         return false;
     int64_t expiry = syncguard_lock_expires_at_ms(lock);
-    sleep_ms(2);
+    test_sleep_ms(2);
     syncguard_backend_reconnected(&p->base);
     bool renewed = was_renewed(lock, expiry);
     expiry = syncguard_lock_expires_at_ms(lock);
-    sleep_ms(2);
+    test_sleep_ms(2);
     atomic_store(&p->ended, true);
     renewed = renewed && was_renewed(lock, expiry);
     syncguard_lock_dispose(lock);
@@ -155,7 +155,7 @@ static void at_most_once_a_second(void **state)
     int64_t begun = syncguard_clock_ns();
     while (ms_since(begun) < 2500) {
         syncguard_backend_reconnected(&p->base);
-        sleep_ms(10);
+        test_sleep_ms(10);
     }
     assert_true(wait_for_count(&p->batches, 3)); /* one at once, and one after each second */
     assert_true(atomic_load(&p->batches) <= ms_since(begun) / 1000 + 1);
@@ -171,7 +171,7 @@ static void not_with_clocks_of_clients(void **state)
     p->base.capabilities.time_authority = SYNCGUARD_TIME_CLIENT;
     syncguard_lock *lock = take_renewed(p, "k", LONG_TTL_MS, 0);
     syncguard_backend_reconnected(&p->base);
-    sleep_ms(500);
+    test_sleep_ms(500);
     assert_int_equal(atomic_load(&p->batches), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -194,7 +194,7 @@ static void many_locks_less_often(void **state)
     int times = 0;
     while (times < 2 && ms_since(begun) < 60000) {
         syncguard_backend_reconnected(&p->base);
-        sleep_ms(10);
+        test_sleep_ms(10);
         times += all_begun_ns(p) != last;
         last = all_begun_ns(p);
     }
@@ -223,7 +223,7 @@ static syncguard_status note_order(fake_backend *p, syncguard_extend_op *op, syn
     (void)p, (void)err;
     if (op->ttl_ms == LONG_TTL_MS) {
         if (atomic_fetch_add(&others, 1) % SYNCGUARD_BATCH_MAX == 0)
-            sleep_ms(atomic_load(&pause_ms));
+            test_sleep_ms(atomic_load(&pause_ms));
         return SYNCGUARD_OK;
     }
     atomic_store(&others_then, atomic_load(&others));
@@ -236,7 +236,7 @@ static syncguard_status take_time(fake_backend *p, syncguard_extend_op *op, sync
 {
     (void)p, (void)op, (void)err;
     if (atomic_fetch_add(&others, 1) % SYNCGUARD_BATCH_MAX == 0)
-        sleep_ms(atomic_load(&pause_ms));
+        test_sleep_ms(atomic_load(&pause_ms));
     return SYNCGUARD_OK;
 }
 
@@ -302,7 +302,7 @@ static void those_due_again_do_not_keep_the_rest_waiting(void **state)
     fake_backend *p = open_with_many(TTL_MS, 300);
     p->on_extend = take_time;
     syncguard_backend_reconnected(&p->base);
-    sleep_ms(TTL_MS + 1000);
+    test_sleep_ms(TTL_MS + 1000);
     close_with_many(p);
 }
 
@@ -311,7 +311,7 @@ static void a_lock_that_is_gone_is_lost_at_once(void **state)
     (void)state;
     fake_backend *p = open_server();
     syncguard_lock *lock = take_renewed(p, "k", LONG_TTL_MS, 0);
-    p->on_extend = extend_absent;
+    p->on_extend = fake_extend_absent;
     syncguard_backend_reconnected(&p->base);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
@@ -345,7 +345,7 @@ static syncguard_status extend_stuck(fake_backend *p, syncguard_extend_op *op, s
     if (atomic_load(&p->extends) == 0)
         return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "busy");
     while (atomic_load(&stuck))
-        sleep_ms(1);
+        test_sleep_ms(1);
     return SYNCGUARD_OK;
 }
 
@@ -409,7 +409,7 @@ static void an_idle_connection_that_ends_renews_all(void **state)
     all_are_renewed(locks, expiries);
     heartbeat_dispose_locks(locks);
     int checks = atomic_load(&p->checks) + 1; /* one may be under way */
-    sleep_ms(1500);
+    test_sleep_ms(1500);
     assert_true(atomic_load(&p->checks) <= checks); /* nothing was renewed */
     syncguard_close(&p->base);
 }
@@ -426,7 +426,7 @@ static void a_clock_that_jumps_renews_all(void **state)
     take_locks(p, locks, expiries);
     atomic_store(&ahead_ms, 400); /* less than a lock tolerates */
     assert_int_equal(syncguard_acquire(&p->base, "a", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
-    sleep_ms(300);
+    test_sleep_ms(300);
     assert_int_equal(atomic_load(&p->batches), 0);
     atomic_store(&ahead_ms, 5000); /* a grant shows the jump */
     assert_int_equal(syncguard_acquire(&p->base, "b", 1000, NULL, &grant, NULL), SYNCGUARD_OK);

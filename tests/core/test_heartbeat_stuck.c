@@ -87,7 +87,7 @@ static syncguard_status slow_after_an_outage(fake_backend *p, syncguard_extend_o
     if (batch == 1)
         return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
     if (atomic_exchange(&last_batch, batch) != batch)
-        sleep_ms(300);
+        test_sleep_ms(300);
     return SYNCGUARD_OK;
 }
 
@@ -103,11 +103,11 @@ static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
     atomic_store(&p->on_extend, slow_after_an_outage);
     for (int i = 0; i < FIRST + LATER; i++) {
         if (i == FIRST)
-            sleep_ms(1200);
+            test_sleep_ms(1200);
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);
     }
-    sleep_ms(5500);
+    test_sleep_ms(5500);
     for (int i = 0; i < FIRST + LATER; i++)
         assert_true(syncguard_lock_held(locks[i]));
     atomic_store(&p->on_extend, NULL); /* a release waits for the renewal of its lock */
@@ -127,13 +127,6 @@ static void stuck_note_report(void *context, const syncguard_error *error, const
     atomic_fetch_add(&reports, 1);
 }
 
-static syncguard_status stuck_hang_release(fake_backend *p, syncguard_release_op *op,
-                                           syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* I-HND-09, also while a renewal hangs. */
 static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
 {
@@ -143,7 +136,7 @@ static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
     options.on_release_error = stuck_note_report;
     fake_backend *p = fake_backend_open(&options);
     p->on_extend = extend_hangs;
-    p->on_release = stuck_hang_release;
+    p->on_release = fake_release_hangs;
     syncguard_lock *lock = take_renewed(p, "k", 9000, 0);
     assert_true(wait_for_count(&p->batches, 1)); /* hangs for three seconds */
     atomic_store(&reports, 0);

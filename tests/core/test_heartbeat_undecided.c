@@ -14,7 +14,7 @@ static syncguard_status busy_after_it_was_given_up(fake_backend *p, syncguard_ex
 {
     int batch = atomic_load(&p->batches);
     if (atomic_exchange(&last_batch, batch) != batch && batch == 1)
-        sleep_ms(400);
+        test_sleep_ms(400);
     if (batch == 2 && atomic_load(&p->extends) == 0) {
         syncguard_status status = syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
         atomic_store(&busy_until_ns, syncguard_clock_after(syncguard_clock_ns(), 500));
@@ -23,7 +23,7 @@ static syncguard_status busy_after_it_was_given_up(fake_backend *p, syncguard_ex
     p->batch_answers = batch > 2;
     int extends = atomic_load(&p->extends);
     if (atomic_exchange(&extends_seen, extends) != extends)
-        sleep_ms(50);
+        test_sleep_ms(50);
     if (syncguard_clock_ns() < atomic_load(&busy_until_ns))
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "row is locked");
     return SYNCGUARD_OK;
@@ -45,7 +45,7 @@ static void a_batch_that_was_given_up_is_not_repeated_one_by_one(void **state)
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);
     }
-    sleep_ms(6500);
+    test_sleep_ms(6500);
     for (int i = 0; i < GIVEN_UP; i++)
         assert_true(syncguard_lock_held(locks[i]));
     assert_true(atomic_load(&busy_until_ns) > 0);
@@ -98,7 +98,7 @@ static void undecided_locks_survive_a_slow_store(void **state)
     atomic_store(&busy_until_ns, syncguard_clock_after(syncguard_clock_ns(), 4500));
     fake_backend *many = open_slow_store(locks, MANY);
     fake_backend *few = open_slow_store(locks + MANY, FEW);
-    sleep_ms(2 * TTL_MS + 300);
+    test_sleep_ms(2 * TTL_MS + 300);
     assert_true(atomic_load(&few->extends) > 0);
     for (int i = 0; i < MANY + FEW; i++)
         assert_true(syncguard_lock_held(locks[i]));
@@ -138,7 +138,7 @@ static void many_that_are_decided_alone_survive(void **state)
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);
     }
-    sleep_ms(TTL_MS + 300);
+    test_sleep_ms(TTL_MS + 300);
     for (int i = 0; i < 10 * MANY; i++)
         assert_true(syncguard_lock_held(locks[i]));
     atomic_store(&p->on_extend, NULL);

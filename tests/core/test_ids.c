@@ -2,7 +2,7 @@
  * Lock ids. This program defines getrandom, which the library linked into it calls instead of the
  * system's: the test can make it fail.
  */
-#include "test.h"
+#include "test_assert.h"
 
 #include <errno.h>
 #include <sys/random.h>

@@ -2,7 +2,7 @@
  * The memory backend, through its op table where the public interface hides something. This program
  * defines clock_gettime, so that hours can pass at once and the wall clock can step.
  */
-#include "test.h"
+#include "test_assert.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -329,7 +329,7 @@ static void test_threads(void **state)
     (void)state;
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, memory_contend_for_keys, b), 0);
+        threads[i] = test_start_thread(memory_contend_for_keys, b);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(overlaps, 0);

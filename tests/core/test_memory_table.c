@@ -1,8 +1,9 @@
 /* The table of the memory backend. */
-#include "test.h"
+#include "test_assert.h"
 
 #include "backends/memory/table.h"
 #include "syncguard/sys/alloc.h"
+#include "test_alloc.h"
 
 typedef struct item {
     sg_memory_node node;
@@ -78,30 +79,18 @@ static void test_spread(void **state)
     free(items);
 }
 
-static int left = -1; /* allocations until failure; -1: none fails */
-
-static void *fail_malloc(size_t size)
-{
-    if (left == 0)
-        return NULL;
-    left -= left > 0;
-    return malloc(size);
-}
-
 static void test_no_memory(void **state)
 {
-    static const syncguard_allocator failing = {fail_malloc, realloc, free};
     item *items = calloc(COUNT, sizeof *items);
     (void)state;
     assert_non_null(items);
-    syncguard_allocator_set(&failing);
+    test_alloc_install();
     sg_memory_table table;
-    for (left = 0; left < 2; left++) {
-        int before = left;
+    for (int granted = 0; granted < 2; granted++) {
+        test_fail_arm(granted + 1, true);
         assert_false(sg_memory_table_init(&table));
-        left = before;
     }
-    left = 2;
+    test_fail_arm(3, true);
     assert_true(sg_memory_table_init(&table));
     /* The table cannot grow any more, but goes on working. */
     for (int i = 0; i < COUNT; i++) {
@@ -111,7 +100,7 @@ static void test_no_memory(void **state)
     for (int i = 0; i < COUNT; i++)
         assert_true(memory_table_has_number(&table, i, hash_of(i)));
     sg_memory_table_free(&table);
-    left = -1;
+    test_fail_disarm();
     free(items);
 }
 

@@ -3,21 +3,13 @@
  * acquires, reconnects, held and waiting locks. Each loss is counted and logged once, no matter
  * which call finds it; no line has a key or a lock id; a store that fails does not flood the log.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/incidents.h"
 #include "fake_backend.h"
+#include "test_assert.h"
 
 #define KEY "the-s3cret-key"
 
@@ -59,7 +51,7 @@ static int lines_with(const char *text, char line[300])
 static bool wait_for_line(const char *text)
 {
     for (int i = 0; i < 30000 && lines_with(text, NULL) == 0; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return lines_with(text, NULL) > 0;
 }
 
@@ -101,7 +93,7 @@ static bool wait_for_value(const syncguard_backend *backend, const char *name, c
                            long target)
 {
     for (int i = 0; i < 30000 && metrics_read_value(backend, name, labels) < target; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     return metrics_read_value(backend, name, labels) >= target;
 }
 
@@ -157,8 +149,7 @@ static void held_and_waiting(void **state)
     assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, true);
     fake->on_acquire = metrics_answer_acquire;
-    pthread_t waiter;
-    assert_int_equal(pthread_create(&waiter, NULL, metrics_wait_for_key, backend), 0);
+    pthread_t waiter = test_start_thread(metrics_wait_for_key, backend);
     assert_true(wait_for_value(backend, "syncguard_acquires_waiting", "", 1));
     assert_int_equal(metrics_read_value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, false);
@@ -195,13 +186,6 @@ static void nothing_is_counted_without_telemetry(void **state)
 
 /* ---- losses ---- */
 
-static syncguard_status metrics_answer_absent(fake_backend *p, syncguard_extend_op *op,
-                                              syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_ABSENT;
-}
-
 static syncguard_status not_there(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
@@ -214,7 +198,7 @@ static void a_renewal_finds_the_lock_gone(void **state)
     (void)state;
     char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(KEY, hash));
-    atomic_store(&fake->on_extend, metrics_answer_absent);
+    atomic_store(&fake->on_extend, fake_extend_absent);
     syncguard_lock *lock = metrics_take_lock(backend, KEY, 1500, true, 0);
     assert_true(wait_for_value(backend, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
     assert_true(wait_for_line("is lost"));
@@ -249,7 +233,7 @@ static void losses_have_their_reason(void **state)
     syncguard_lock *taken = metrics_take_lock(backend, "taken", 30000, false, 0);
     assert_int_equal(syncguard_lock_release(taken, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(metrics_count_lost(backend, "absent"), 1);
-    sleep_ms(700);
+    test_sleep_ms(700);
     assert_false(syncguard_lock_held(asked));
     assert_int_equal(metrics_count_lost(backend, "unconfirmed"), 1);
     syncguard_lock_dispose(unasked);
@@ -359,14 +343,6 @@ static void lines_per_minute_are_limited(void **state)
 
 /* ---- undone acquires ---- */
 
-static syncguard_status metrics_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                             syncguard_error *err)
-{
-    (void)p;
-    op->may_have_been_granted = true;
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
-}
-
 static syncguard_status only_once(fake_backend *p, int call)
 {
     (void)p;
@@ -377,7 +353,7 @@ static void undone_acquires(void **state)
 {
     syncguard_backend *backend = metrics_open_counted();
     (void)state;
-    fake->on_acquire = metrics_lose_acquire;
+    fake->on_acquire = fake_acquire_unknown;
     fake->on_undo = only_once;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, KEY, 30000, NULL, &grant, NULL),

@@ -1,15 +1,8 @@
 /* The minimum hold on a store that fails: a release that goes on in the background respects it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <pthread.h>
 
 #include "fake_backend.h"
 #include "syncguard/lock.h"
+#include "test_assert.h"
 
 #define RENEWED_TTL_MS 3000
 
@@ -61,7 +54,7 @@ static void failed_release_goes_on_without_removing(void **state)
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_lock_dispose(lock);
     assert_true(wait_for_count(&p->extends, 4));
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(atomic_load(&p->extends), 4); /* a confirmed extend is not repeated */
     assert_int_equal(atomic_load(&p->releases), 0);
     syncguard_close(&p->base);
@@ -116,8 +109,7 @@ static void late_renewal_does_not_change_the_minimum(void **state)
     options.ttl_ms = RENEWED_TTL_MS;
     options.min_hold_ms = 600000;
     options.auto_extend = true;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 20;
+    syncguard_call call = test_call(20);
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_try(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     assert_true(wait_for_count(&renewing, 1));
@@ -184,8 +176,7 @@ static void waiters_are_not_woken_to_try(void **state)
     p->on_acquire = held_for_a_minute;
     syncguard_lock *lock = min_hold_take_lock(p, 60000, 600000);
     atomic_store(&held, true);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, min_hold_wait_in_vain, p), 0);
+    pthread_t thread = test_start_thread(min_hold_wait_in_vain, p);
     assert_true(wait_for_count(&tries, 2)); /* the first attempt, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
@@ -231,8 +222,7 @@ static void absent_after_a_lost_reply_wakes(void **state)
     atomic_store(&failures_left, 1);
     atomic_store(&p->on_extend, lost_reply_then_absent);
     atomic_store(&held, true);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_with_success, p), 0);
+    pthread_t thread = test_start_thread(wait_with_success, p);
     assert_true(wait_for_count(&tries, 2)); /* the first attempt, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_lock_dispose(lock);

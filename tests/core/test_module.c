@@ -1,5 +1,5 @@
 /* Opening by URL: built-in backends, registered ones, refused ones. */
-#include "test.h"
+#include "test_assert.h"
 
 #include "syncguard/sys/backend.h"
 

@@ -1,5 +1,5 @@
 /* The size rule of structs, and the options that all backends share. */
-#include "test.h"
+#include "test_assert.h"
 
 #include "syncguard/sys/options.h"
 #include "syncguard/sys/url.h"

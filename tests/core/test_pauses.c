@@ -1,12 +1,7 @@
 /* The pauses of a waiting acquire: the effect of backoff and jitter, and the end of a pause. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 enum { PAUSES = 30, DELAY_MS = 24, JOINING = 1, TRIES = PAUSES + 1 + JOINING };
 

@@ -7,20 +7,13 @@
  *   - release: behind an extend in flight, of a lost lock, cancelled, of a blocking lock
  */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
 #include "syncguard/memory.h"
 #include "syncguard/queue.h"
+#include "test_assert.h"
 
 static syncguard_error err;
 
@@ -101,7 +94,7 @@ static bool queue_key_is_locked(syncguard_backend *backend, const char *key)
 static void assert_free_soon(syncguard_backend *backend, const char *key)
 {
     for (int i = 0; i < 3000 && queue_key_is_locked(backend, key); i++)
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_false(queue_key_is_locked(backend, key));
 }
 
@@ -425,8 +418,7 @@ static void a_waiter_with_nothing_to_try_misses_no_attempt(void **state)
     options.retry_delay_ms = 60000;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = SYNCGUARD_JITTER_NONE;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 60000;
+    syncguard_call call = test_call(60000);
     fake_backend *p = fake_backend_open(&slow);
     syncguard_queue *queue = queue_open_on(&p->base, 1);
     syncguard_lock *lock = queue_get_lock(queue, "held", NULL);
@@ -582,7 +574,7 @@ static _Atomic int64_t free_at_ns;
 static syncguard_status held_until(fake_backend *p, syncguard_acquire_op *op, syncguard_error *e)
 {
     while (op->key[0] == 'b' && atomic_load(&busy_hangs))
-        sleep_ms(1);
+        test_sleep_ms(1);
     int64_t left_ns = atomic_load(&free_at_ns) - syncguard_clock_ns();
     if (op->key[0] == 'b' || left_ns <= 0) {
         op->fence = (uint64_t)atomic_fetch_add(&p->fence, 1) + 1;
@@ -615,13 +607,13 @@ static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
     int second = 2;
     queue_start_acquire(queue, "k", &options, &second);
     assert_true(wait_for_count(&p->acquires, 3));
-    sleep_ms(500); /* both are armed */
+    test_sleep_ms(500); /* both are armed */
     atomic_store(&busy_hangs, true);
     int busy = 3;
     queue_start_acquire(queue, "busy", NULL, &busy);
     while (syncguard_clock_ns() < atomic_load(&free_at_ns))
-        sleep_ms(10);
-    sleep_ms(1500); /* expired, with the tolerance: the first is ready, behind "busy" */
+        test_sleep_ms(10);
+    test_sleep_ms(1500); /* expired, with the tolerance: the first is ready, behind "busy" */
     assert_true(syncguard_queue_cancel(queue, request));
     int64_t begun = syncguard_clock_ns();
     atomic_store(&busy_hangs, false);
@@ -652,7 +644,7 @@ static void release_does_not_overtake_an_extend(void **state)
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &err),
                      SYNCGUARD_OK);
     assert_true(wait_for_count(&p->extends, 1));
-    sleep_ms(20);
+    test_sleep_ms(20);
     assert_int_equal(atomic_load(&p->extends), 1);
     assert_int_equal(atomic_load(&p->releases), 0);
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 1000, NULL, NULL, NULL, &err),
@@ -702,13 +694,6 @@ static void an_abandoned_release_ends_its_extends(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status absent_extend(fake_backend *p, syncguard_extend_op *op,
-                                      syncguard_error *error)
-{
-    (void)p, (void)op, (void)error;
-    return SYNCGUARD_ABSENT;
-}
-
 static void a_lost_lock_is_one_completion(void **state)
 {
     (void)state;
@@ -717,11 +702,11 @@ static void a_lost_lock_is_one_completion(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 2000; /* a loaded machine must renew before the lease ends */
     options.auto_extend = true;
-    atomic_store(&p->on_extend, absent_extend);
+    atomic_store(&p->on_extend, fake_extend_absent);
     int job = 0;
     syncguard_request request = queue_start_acquire(queue, "k", &options, &job);
     assert_true(queue_is_readable(queue, 30000));
-    sleep_ms(1000); /* lost before the grant was taken */
+    test_sleep_ms(1000); /* lost before the grant was taken */
     syncguard_lock *lock =
         queue_take_completion(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     syncguard_completion done =
@@ -927,7 +912,7 @@ static void several_threads_take_completions(void **state)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     for (int i = 0; i < TAKERS; i++) {
         takers[i] = (taker){queue, &left, 0};
-        assert_int_equal(pthread_create(&threads[i], NULL, queue_taker_run, &takers[i]), 0);
+        threads[i] = test_start_thread(queue_taker_run, &takers[i]);
     }
     for (int i = 0; i < ROUNDS; i++) {
         snprintf(key, sizeof key, "k%d", i % 7);
@@ -967,7 +952,7 @@ static void dispose_meets_close(void **state)
             snprintf(key, sizeof key, "k%d", i);
             locks[i] = queue_get_lock(queue, key, &options);
         }
-        assert_int_equal(pthread_create(&thread, NULL, queue_dispose_locks, locks), 0);
+        thread = test_start_thread(queue_dispose_locks, locks);
         syncguard_queue_close(queue);
         pthread_join(thread, NULL);
     }

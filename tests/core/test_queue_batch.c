@@ -3,17 +3,11 @@
  * "gate" occupies the only worker until the requests of a batch are READY.
  */
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
 #include "syncguard/queue.h"
+#include "test_assert.h"
 
 #define WIDTH 20
 
@@ -311,12 +305,12 @@ static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
     open_gate();
     for (int i = 2; i < WIDTH; i++)
         batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_true(syncguard_queue_cancel(queue, requests[0]));
     sg_lock_unclaim(locks[0]);
     assert_true(batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request ==
                 requests[0]);
-    sleep_ms(50);
+    test_sleep_ms(50);
     sg_lock_unclaim(locks[1]);
     assert_true(batch_take_completion(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK).request ==
                 requests[1]);

@@ -2,21 +2,13 @@
  * A release at the end of a lock fails (I-HND-03, 06, 07, 10): which callback is called, with which
  * text, and that the default handler prints nothing where it must not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 #define KEY "s3cret-key"
 
@@ -118,13 +110,6 @@ static void both_levels_are_told_of_their_own(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status release_error_hang(fake_backend *p, syncguard_release_op *op,
-                                           syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 static void dispose_timeout_is_reported(void **state)
 {
     int64_t started = syncguard_clock_ns();
@@ -132,7 +117,7 @@ static void dispose_timeout_is_reported(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 200;
     fake_backend *p = fake_backend_open(&options);
-    p->on_release = release_error_hang;
+    p->on_release = fake_release_hangs;
     told seen = {0};
     char id[SYNCGUARD_LOCK_ID_SIZE];
     dispose_one(p, &seen, id);

@@ -1,15 +1,8 @@
 /* Armed waiters: the store reports the release, so they hardly try, and miss nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
 #include "syncguard/memory.h"
+#include "test_assert.h"
 
 #define LONG_MS 60000
 /* A pause of this length is long from the first one on, and ends long after every test. */
@@ -81,9 +74,9 @@ static void resting_start_worker(worker *w, fake_backend *p)
     int before = atomic_load(&p->acquires);
     w->p = p;
     w->timeout_ms = w->timeout_ms == 0 ? 100000 : w->timeout_ms;
-    assert_int_equal(pthread_create(&w->thread, NULL, resting_worker_acquire, w), 0);
+    w->thread = test_start_thread(resting_worker_acquire, w);
     assert_true(wait_for_count(&p->acquires, before + 1));
-    sleep_ms(100);
+    test_sleep_ms(100);
 }
 
 static void granted_soon(worker *w, int64_t since_ns)
@@ -121,12 +114,6 @@ typedef struct poller {
     atomic_int told;
 } poller;
 
-static void count_telling(void *context, int attempts, int64_t waited_ms, int64_t remaining)
-{
-    (void)attempts, (void)waited_ms, (void)remaining;
-    atomic_fetch_add((atomic_int *)context, 1);
-}
-
 static void *poll_for_a_while(void *argument)
 {
     poller *w = argument;
@@ -135,7 +122,7 @@ static void *poll_for_a_while(void *argument)
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.max_retries = w->max_retries;
     options.timeout_ms = 9500;
-    options.on_wait = count_telling;
+    options.on_wait = test_count_wait;
     options.on_wait_context = &w->told;
     syncguard_lock *lock = NULL;
     if (syncguard_lock_acquire(&w->p->base, w->key, &options, &lock, NULL) == SYNCGUARD_OK)
@@ -154,8 +141,7 @@ static void resting_requires_reliable_reports(void **state)
                          {.p = p, .key = "c", .max_retries = 1000},
                          {.p = p, .key = "u", .max_retries = SYNCGUARD_RETRY_FOREVER}};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(pthread_create(&pollers[i].thread, NULL, poll_for_a_while, &pollers[i]),
-                         0);
+        pollers[i].thread = test_start_thread(poll_for_a_while, &pollers[i]);
     for (int i = 0; i < 3; i++)
         pthread_join(pollers[i].thread, NULL);
     assert_in_range(atomic_load(&tries[0]), 3, 9);
@@ -194,7 +180,7 @@ static void the_first_polls_after_a_failed_try(void **state)
     atomic_store(&held, false); /* no notification is sent */
     int64_t begun = syncguard_clock_ns();
     assert_true(wait_for_count(&p->acquires, before + 2));
-    sleep_ms(100);
+    test_sleep_ms(100);
     atomic_store(&held, false);
     granted_soon(&one, begun);
     granted_soon(&other, begun);
@@ -289,7 +275,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     atomic_store(&remaining_ms, 600000);
     atomic_store(&held, false);
     syncguard_backend_notifications_lost(&p->base);
-    sleep_ms(50);
+    test_sleep_ms(50);
     begun = syncguard_clock_ns();
     pthread_mutex_unlock(&gate);
     granted_soon(&blocked, begun);
@@ -328,7 +314,7 @@ static void *come_and_go(void *argument)
         int64_t took = syncguard_clock_ns() - begun;
         m->longest_ns = took > m->longest_ns ? took : m->longest_ns;
         if (rand_r(&m->seed) % 4 == 0)
-            sleep_ms(1);
+            test_sleep_ms(1);
         syncguard_lock_dispose(lock);
     }
     return NULL;
@@ -344,7 +330,7 @@ static void no_wake_up_is_lost_in_a_crowd(void **state)
     assert_int_equal(syncguard_open("memory:", NULL, &backend, NULL), SYNCGUARD_OK);
     for (unsigned i = 0; i < CROWD; i++) {
         crowd[i] = (member){.backend = backend, .seed = i + 1};
-        assert_int_equal(pthread_create(&crowd[i].thread, NULL, come_and_go, &crowd[i]), 0);
+        crowd[i].thread = test_start_thread(come_and_go, &crowd[i]);
     }
     for (int i = 0; i < CROWD; i++) {
         pthread_join(crowd[i].thread, NULL);

@@ -1,5 +1,5 @@
 /* Keys, hashes, fences, liveness, names: cases that are not in the vectors. */
-#include "test.h"
+#include "test_assert.h"
 
 #include "syncguard/sys/names.h"
 

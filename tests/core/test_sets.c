@@ -8,7 +8,7 @@
  */
 #include <pthread.h>
 
-#include "test.h"
+#include "test_assert.h"
 
 #include "fake_backend.h"
 #include "syncguard/lock_set.h"
@@ -28,7 +28,7 @@ static syncguard_status sets_hang_operation(const syncguard_limits *limits, sync
         syncguard_status status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        sleep_ms(2);
+        test_sleep_ms(2);
     }
     return SYNCGUARD_OK;
 }
@@ -64,12 +64,6 @@ static syncguard_status sets_answer_release(fake_backend *p, syncguard_release_o
     return status;
 }
 
-static void sets_ignore_report(void *context, const syncguard_error *error, const char *key,
-                               const char *lock_id, const char *source)
-{
-    (void)context, (void)error, (void)key, (void)lock_id, (void)source;
-}
-
 /* Fails to acquire both keys, in time, and leaves nothing locked. */
 static void acquire_in_vain(const syncguard_lock_options *given, syncguard_status expected)
 {
@@ -78,7 +72,7 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
     p->on_acquire = sets_answer_acquire;
     p->on_release = sets_answer_release;
     p->on_extend = sets_hang_extend;
-    options.on_release_error = sets_ignore_report;
+    options.on_release_error = test_ignore_report;
     atomic_store(&hung, true);
     atomic_store(&held, 0);
     int64_t begun = syncguard_clock_ns();
@@ -89,26 +83,18 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
     assert_null(set);
     atomic_store(&hung, false);
     for (int i = 0; i < 3000 && atomic_load(&held) > 0; i++)
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_int_equal(atomic_load(&held), 0);
     syncguard_close(&p->base);
-}
-
-static void *sets_trigger_abort(void *abort_object)
-{
-    sleep_ms(200);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
 }
 
 static void abort_ends_it_while_the_store_hangs(void **state)
 {
     (void)state;
-    pthread_t thread;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
     b_free_ns = 0;
-    assert_int_equal(pthread_create(&thread, NULL, sets_trigger_abort, options.abort_object), 0);
+    pthread_t thread = test_trigger_soon(options.abort_object);
     acquire_in_vain(&options, SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(options.abort_object);
@@ -158,7 +144,7 @@ static void max_hold_begins_when_all_are_locked(void **state)
     int64_t locked_ns = syncguard_clock_ns();
     assert_int_equal(atomic_load(&p->releases), 0); /* the first was not lost meanwhile */
     while (syncguard_lock_set_held(set))
-        sleep_ms(5);
+        test_sleep_ms(5);
     assert_int_equal(syncguard_lock_set_lost(set), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(syncguard_clock_ns() - locked_ns >= 1900 * SYNCGUARD_NS_PER_MS);
     syncguard_lock_set_dispose(set);

@@ -4,19 +4,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fake_backend.h"
 #include "syncguard/queue.h"
+#include "test_assert.h"
 
 #define HANG_MS 30000
 
@@ -103,7 +97,7 @@ static syncguard_completion shortage_next_completion(syncguard_queue *queue)
 {
     syncguard_completion done;
     while (!syncguard_queue_next(queue, &done))
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_int_equal(done.status, SYNCGUARD_OK);
     return done;
 }
@@ -140,13 +134,6 @@ static void a_queue_that_is_open_needs_nothing_more(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status shortage_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                              syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* Cancels a request that a thread is busy with; false if that did not end it. */
 static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
 {
@@ -160,7 +147,7 @@ static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
     assert_true(syncguard_queue_cancel(queue, request));
     syncguard_completion done = {0};
     while (!syncguard_queue_next(queue, &done))
-        sleep_ms(1);
+        test_sleep_ms(1);
     return done.status == SYNCGUARD_E_ABORTED &&
            syncguard_clock_ns() - begun_ns < HANG_MS / 2 * SYNCGUARD_NS_PER_MS;
 }
@@ -174,7 +161,7 @@ static void requests_are_cancelled_without_descriptors(void **state)
         syncguard_queue *queue = NULL;
         options.timeout_ms = HANG_MS;
         fake_backend *p = fake_backend_open(&options);
-        p->on_acquire = shortage_hang_acquire;
+        p->on_acquire = fake_acquire_hangs;
         assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
         if (workers > 0)
             assert_true(cancel_in_flight(queue, p));
@@ -190,7 +177,7 @@ static void requests_are_cancelled_without_descriptors(void **state)
 static void *give_back_the_descriptors(void *argument)
 {
     (void)argument;
-    sleep_ms(200);
+    test_sleep_ms(200);
     leave_descriptors(100);
     return NULL;
 }
@@ -205,8 +192,7 @@ static void a_patient_waiter_outlasts_it(void **state)
     options.auto_extend = true;
     options.retry_unavailable = true;
     leave_descriptors(0);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, give_back_the_descriptors, NULL), 0);
+    pthread_t thread = test_start_thread(give_back_the_descriptors, NULL);
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     pthread_join(thread, NULL);
@@ -215,18 +201,13 @@ static void a_patient_waiter_outlasts_it(void **state)
     syncguard_close(&p->base);
 }
 
-static void shortage_ignore_event(void *context, const syncguard_event *event)
-{
-    (void)context, (void)event;
-}
-
 static void telemetry_without_a_thread(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_backend *outer = NULL;
-    options.on_event = shortage_ignore_event;
+    options.on_event = test_ignore_event;
     atomic_store(&no_threads, true);
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL),
                      SYNCGUARD_E_RATE_LIMITED);
@@ -236,12 +217,6 @@ static void telemetry_without_a_thread(void **state)
 
 /* The thread sanitizer does not follow a fork of a program with threads. */
 #ifndef __SANITIZE_THREAD__
-static void shortage_count_event(void *context, const syncguard_event *event)
-{
-    (void)event;
-    atomic_fetch_add((atomic_int *)context, 1);
-}
-
 /* The first use there fails; the next one starts the thread, and events arrive. */
 static void telemetry_without_a_thread_in_a_child(void **state)
 {
@@ -249,7 +224,7 @@ static void telemetry_without_a_thread_in_a_child(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     (void)state;
-    options.on_event = shortage_count_event;
+    options.on_event = test_count_event;
     options.on_event_context = &events;
     syncguard_backend *outer = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL), SYNCGUARD_OK);
@@ -266,7 +241,7 @@ static void telemetry_without_a_thread_in_a_child(void **state)
         if (syncguard_is_locked(outer, "k", NULL, &locked, NULL) != SYNCGUARD_OK)
             _exit(2);
         for (int i = 0; i < 10000 && atomic_load(&events) == 0; i++)
-            sleep_ms(1);
+            test_sleep_ms(1);
         if (atomic_load(&events) != 1)
             _exit(3);
         syncguard_close(outer);

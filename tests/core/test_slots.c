@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test.h"
+#include "test_assert.h"
 
 #include "core/wait_queue.h"
 #include "fake_backend.h"
@@ -65,13 +65,13 @@ static syncguard_status acquire_slot(fake_backend *p, syncguard_acquire_op *op,
     int slot = slot_of(op->key);
     (void)p;
     if (atomic_load(&table.down)) {
-        sleep_ms(atomic_load(&table.down_after_ms));
+        test_sleep_ms(atomic_load(&table.down_after_ms));
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
     }
     syncguard_status status = slots_table_acquire(op, slot);
     atomic_fetch_add(&table.behind_gate, atomic_load(&table.gated[slot]) ? 1 : 0);
     while (atomic_load(&table.gated[slot]))
-        sleep_ms(1);
+        test_sleep_ms(1);
     return status;
 }
 
@@ -171,7 +171,7 @@ static void *slots_waiter_acquire(void *argument)
 static void slots_start_waiter(waiter *w, fake_backend *p, syncguard_lock_options options)
 {
     *w = (waiter){.p = p, .options = options};
-    assert_int_equal(pthread_create(&w->thread, NULL, slots_waiter_acquire, w), 0);
+    w->thread = test_start_thread(slots_waiter_acquire, w);
 }
 
 /* Starts `count` waiters, one after the other. Only the first one arms the slots. */
@@ -180,7 +180,7 @@ static void start_waiting(waiter *w, int count, fake_backend *p, syncguard_lock_
     for (int i = 0; i < count; i++) {
         slots_start_waiter(&w[i], p, options);
         assert_true(wait_for_count(&p->acquires, (i + 2) * N));
-        sleep_ms(30);
+        test_sleep_ms(30);
     }
     assert_int_equal(atomic_load(&p->acquires), (count + 1) * N);
     assert_int_equal(atomic_load(&p->watched), N);
@@ -374,7 +374,7 @@ static void release_of_a_slot_costs_one_try_of_it(void **state)
         slots_report_change(p, i); /* another waiter was faster */
         assert_true(wait_for_count(&p->acquires, 2 * N + i));
     }
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(atomic_load(&p->acquires), 3 * N);
     free_slot(p, 3);
     slots_assert_granted(&w, 3);
@@ -420,7 +420,7 @@ static void wake_up_for_another_slot_is_passed_on(void **state)
     slots_report_change(p, 2); /* in vain */
     assert_true(wait_for_count(&table.behind_gate, 2));
     free_slot(p, 3);
-    sleep_ms(20);
+    test_sleep_ms(20);
     assert_int_equal(slots_count_tries(3), 3);
     atomic_store(&table.gated[1], false);
     pthread_join(w[0].thread, NULL);
@@ -449,7 +449,7 @@ static void wake_up_of_one_that_gives_up_is_passed_on(void **state)
     options = slots_patient_options();
     slots_start_waiter(&w[1], p, options);
     assert_true(wait_for_count(&p->acquires, 3 * N));
-    sleep_ms(30);
+    test_sleep_ms(30);
     atomic_store(&table.gated[1], true);
     atomic_store(&table.gated[2], true);
     slots_report_change(p, 1);
@@ -510,7 +510,7 @@ static void slow_on_wait(void *context, int attempts, int64_t waited_ms, int64_t
     assert_in_range(attempts, N, 4 * N);
     atomic_fetch_add(&in_callback, 1);
     while (atomic_load(&stay))
-        sleep_ms(1);
+        test_sleep_ms(1);
 }
 
 static void release_while_all_are_away(void **state)
@@ -529,7 +529,7 @@ static void release_while_all_are_away(void **state)
     assert_true(wait_for_count(&in_callback, 1));
     assert_in_range(remaining_ms, 1000, 5000); /* of the slot that ends first */
     free_slot(p, 4);
-    sleep_ms(30);
+    test_sleep_ms(30);
     assert_int_equal(slots_count_tries(4), 2);
     atomic_store(&stay, false);
     slots_assert_granted(&w, 4);
@@ -552,7 +552,7 @@ static void another_is_woken_for_one_that_is_away(void **state)
     assert_true(wait_for_count(&in_callback, 1));
     slots_start_waiter(&w[1], p, slots_patient_options());
     assert_true(wait_for_count(&p->acquires, 3 * N));
-    sleep_ms(30);
+    test_sleep_ms(30);
     free_slot(p, 1);
     slots_assert_granted(&w[1], 1);
     atomic_store(&stay, false);
@@ -568,7 +568,7 @@ static void lost_notifications_make_each_slot_be_tried_once(void **state)
     start_waiting(w, 2, p, slots_patient_options());
     syncguard_backend_notifications_lost(&p->base);
     assert_true(wait_for_count(&p->acquires, 4 * N));
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(atomic_load(&p->acquires), 4 * N);
     for (int i = 1; i <= N; i++)
         assert_int_equal(slots_count_tries(i), 4);
@@ -585,7 +585,7 @@ static void *slots_crowd_member_run(void *argument)
     waiter *w = argument;
     slots_waiter_acquire(w);
     if (w->status == SYNCGUARD_OK)
-        sleep_ms(2);
+        test_sleep_ms(2);
     syncguard_lock_dispose(w->lock);
     return NULL;
 }
@@ -598,10 +598,10 @@ static void crowd_costs_one_try_per_release(void **state)
     (void)state;
     for (int i = 0; i < CROWD; i++) {
         w[i] = (waiter){.p = p, .options = slots_patient_options()};
-        assert_int_equal(pthread_create(&w[i].thread, NULL, slots_crowd_member_run, &w[i]), 0);
+        w[i].thread = test_start_thread(slots_crowd_member_run, &w[i]);
     }
     assert_true(wait_for_count(&p->acquires, (CROWD + 1) * N));
-    sleep_ms(200);
+    test_sleep_ms(200);
     int before = atomic_load(&p->acquires);
     for (int i = 1; i <= N; i++)
         free_slot(p, i);
@@ -684,7 +684,7 @@ static void store_that_is_down_is_waited_out(void **state)
     assert_in_range(atomic_load(&p->acquires), 5, 8); /* one for each pause */
     atomic_store(&table.down, false);
     assert_true(wait_for_count(&p->acquires, 5 + N));
-    sleep_ms(20);
+    test_sleep_ms(20);
     for (int i = 1; i <= N; i++)
         assert_in_range(slots_count_tries(i), 1, 3);
     free_slot(p, 2);
@@ -740,7 +740,7 @@ static void silent_store_is_polled_one_slot_at_a_time(void **state)
     waiter w;
     slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, N));
-    sleep_ms(1050);
+    test_sleep_ms(1050);
     assert_in_range(atomic_load(&p->acquires) - N, 5, 11);
     for (int i = 1; i <= N; i++)
         assert_in_range(slots_count_tries(i), 2, 4);
@@ -768,7 +768,7 @@ static void polls_are_limited_for_all_slots_together(void **state)
     waiter w;
     slots_start_waiter(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 128));
-    sleep_ms(3500);
+    test_sleep_ms(3500);
     assert_in_range(atomic_load(&p->acquires), 130, 132);
     free_slot(p, 64);
     slots_assert_granted(&w, 64);
@@ -809,10 +809,10 @@ static void queue_waits_for_slots(void **state)
     (void)state;
     syncguard_request first = start_async(queue);
     assert_true(wait_for_count(&p->acquires, 2 * N));
-    sleep_ms(30);
+    test_sleep_ms(30);
     syncguard_request second = start_async(queue);
     assert_true(wait_for_count(&p->acquires, 3 * N));
-    sleep_ms(30);
+    test_sleep_ms(30);
     assert_int_equal(atomic_load(&p->acquires), 3 * N);
     free_slot(p, 3);
     syncguard_completion done = completion_of(queue);
@@ -844,7 +844,7 @@ static void queue_ends_waiting_for_slots(void **state)
     syncguard_request first = start_async(queue);
     start_async(queue);
     assert_true(wait_for_count(&p->acquires, 3 * N));
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_true(syncguard_queue_cancel(queue, first));
     assert_int_equal(completion_of(queue).status, SYNCGUARD_E_ABORTED);
     assert_int_equal(syncguard_backend_waited_keys(&p->base), 1); /* all slots count as one */
@@ -861,7 +861,7 @@ static void forked_child_forgets_the_waiting(void **state)
     (void)state;
     start_async(queue);
     assert_true(wait_for_count(&p->acquires, 2 * N));
-    sleep_ms(50);
+    test_sleep_ms(50);
     pid_t child = fork();
     if (child == 0) {
         syncguard_lock_options options = slots_patient_options();

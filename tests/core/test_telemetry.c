@@ -2,22 +2,14 @@
  * The telemetry decorator over a fake backend: failures, undoing and batches as events (I-TEL-09,
  * 11), one wait queue for both handles, the thread and its signals, closing and forking.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 /* Events in the order of their arrival; the test reads them when there are enough. */
 typedef struct record {
@@ -48,28 +40,14 @@ static syncguard_backend *telemetry_wrap_fake(fake_backend *p, record *into)
     return decorated;
 }
 
-static syncguard_status telemetry_lose_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                               syncguard_error *err)
-{
-    (void)p;
-    op->may_have_been_granted = true;
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
-}
-
-static syncguard_status not_yet(fake_backend *p, int call)
-{
-    (void)p;
-    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
-}
-
 static void failures_and_undoing_are_events(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = telemetry_wrap_fake(p, &seen);
     (void)state;
-    p->on_acquire = telemetry_lose_acquire;
-    p->on_undo = not_yet;
+    p->on_acquire = fake_acquire_unknown;
+    p->on_undo = fake_undo_late;
     syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
@@ -174,10 +152,9 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
     (void)state;
     atomic_store(&is_free, false);
     p->on_acquire = locked_until_free;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, telemetry_wait_for_lock, &one), 0);
+    pthread_t thread = test_start_thread(telemetry_wait_for_lock, &one);
     assert_true(wait_for_count(&p->watched, 1));
-    sleep_ms(50);
+    test_sleep_ms(50);
     atomic_store(&is_free, true);
     syncguard_backend_key_changed(&p->base, "k", 1); /* the store reports to the inner backend */
     pthread_join(thread, NULL);
@@ -270,11 +247,11 @@ static void closing_from_the_callback(void **state)
     assert_int_equal(syncguard_is_locked(decorated, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     syncguard_close(decorated);
     for (int i = 0; i < 5000 && !atomic_load(&self.done); i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_true(atomic_load(&self.done));
     assert_true(atomic_load(&destroyed));
     for (int i = 0; i < 2000 && count_threads() > threads; i++)
-        sleep_ms(1);
+        test_sleep_ms(1);
     assert_int_equal(count_threads(), threads);
 }
 
@@ -315,13 +292,6 @@ static void a_child_counts_for_itself(void **state)
 }
 #endif
 
-static syncguard_status telemetry_answer_locked(fake_backend *p, syncguard_acquire_op *op,
-                                                syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_LOCKED;
-}
-
 static syncguard_status telemetry_answer_absent(fake_backend *p, syncguard_release_op *op,
                                                 syncguard_error *err)
 {
@@ -354,7 +324,7 @@ static void the_store_is_asked_once(void **state)
     syncguard_grant grant;
     for (int i = 0; i < 2; i++) {
         bool no = i == 1;
-        p->on_acquire = no ? telemetry_answer_locked : NULL;
+        p->on_acquire = no ? fake_acquire_locked : NULL;
         p->on_release = no ? telemetry_answer_absent : NULL;
         atomic_store(&p->on_extend, no ? absent_too : NULL);
         check_call(p, no ? SYNCGUARD_LOCKED : SYNCGUARD_OK,
@@ -414,7 +384,7 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     assert_int_equal(seen.events[0].error, SYNCGUARD_E_NETWORK_TIMEOUT);
 
     /* The end of a wait is not an event either: there is one for each try. */
-    p->on_acquire = telemetry_answer_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 50;
     syncguard_lock *lock = NULL;
@@ -441,7 +411,7 @@ static void a_lost_lock_is_released_in_the_store(void **state)
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL), SYNCGUARD_OK);
     while (syncguard_lock_held(lock))
-        sleep_ms(10);
+        test_sleep_ms(10);
     assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);

@@ -1,14 +1,8 @@
 /* Unknown outcomes: what the core does after an operation that failed, came late or got no
  * answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
+#include "test_assert.h"
 
 static syncguard_status undo_lose_reply(fake_backend *p, syncguard_acquire_op *op,
                                         syncguard_error *err)
@@ -28,14 +22,8 @@ static syncguard_status undo_refuse_acquire(fake_backend *p, syncguard_acquire_o
 static syncguard_status answer_late(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
-    sleep_ms((int)op->ttl_ms + 30);
+    test_sleep_ms((int)op->ttl_ms + 30);
     return SYNCGUARD_OK;
-}
-
-static syncguard_status final_at_third(fake_backend *p, int call)
-{
-    (void)p;
-    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
 }
 
 /* I-ACQ-09 */
@@ -51,7 +39,7 @@ static void unknown_acquire_outcome_is_undone(void **state)
     assert_int_equal(strlen(err.key_hash), SYNCGUARD_HASH_CHARS);
     assert_string_equal(grant.lock_id, "");
     assert_true(wait_for_count(&p->undos, 1));
-    sleep_ms(120);
+    test_sleep_ms(120);
     assert_int_equal(atomic_load(&p->undos), 1);
     syncguard_close(&p->base);
 }
@@ -61,11 +49,11 @@ static void undo_is_repeated_until_final(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = undo_lose_reply;
-    p->on_undo = final_at_third;
+    p->on_undo = fake_undo_late;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
     assert_true(wait_for_count(&p->undos, 3));
-    sleep_ms(300);
+    test_sleep_ms(300);
     assert_int_equal(atomic_load(&p->undos), 3);
     syncguard_close(&p->base);
 }
@@ -90,7 +78,7 @@ static void undos_go_in_batches(void **state)
     int64_t took_ms = (syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS;
     atomic_store(&p->stuck, false);
     assert_true(wait_for_count(&p->undos, LOST));
-    sleep_ms(300);
+    test_sleep_ms(300);
     assert_int_equal(atomic_load(&p->undos), LOST);
     assert_in_range(atomic_load(&p->undo_batches), 4, 40);
     assert_int_equal(atomic_load(&p->undo_largest), 256);
@@ -124,7 +112,7 @@ static void known_failure_is_not_undone(void **state)
     p->on_acquire = undo_refuse_acquire;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(atomic_load(&p->undos), 0);
     syncguard_close(&p->base);
 }
@@ -147,7 +135,7 @@ static atomic_int undo_calls;
 static syncguard_status count_and_finish_at_third(fake_backend *p, int call)
 {
     atomic_fetch_add(&undo_calls, 1);
-    return final_at_third(p, call);
+    return fake_undo_late(p, call);
 }
 
 static syncguard_status never_final(fake_backend *p, int call)
@@ -209,7 +197,7 @@ static void failed_release_is_repeated_in_the_background(void **state)
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
     assert_true(wait_for_count(&p->releases, 2));
     syncguard_lock_dispose(lock);
-    sleep_ms(100);
+    test_sleep_ms(100);
     assert_int_equal(atomic_load(&p->releases), 2);
     assert_int_equal(reported, 0);
     syncguard_close(&p->base);
@@ -249,7 +237,7 @@ static void release_is_repeated_for_the_longest_ttl(void **state)
     assert_int_equal(syncguard_lock_extend(lock, 120000, NULL, NULL, NULL),
                      SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    sleep_ms(9000); /* past the TTL that the lock began with, and the last step after it */
+    test_sleep_ms(9000); /* past the TTL that the lock began with, and the last step after it */
     atomic_store(&down, false);
     assert_true(wait_for_count(&removed, 1));
     syncguard_lock_dispose(lock);

@@ -1,5 +1,5 @@
 /* Reading URLs, and the default URL. */
-#include "test.h"
+#include "test_assert.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Clocks, limits, waiting, pauses, randomness, parkers, gates, threads. */
-#include "test.h"
+#include "test_assert.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -202,8 +202,7 @@ static void test_parkers_of_two(void **state)
     rally r;
     for (int i = 0; i < 2; i++)
         assert_int_equal(syncguard_parker_open_light(&r.parkers[i], &limits, NULL), SYNCGUARD_OK);
-    pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, return_balls, &r), 0);
+    pthread_t other = test_start_thread(return_balls, &r);
     for (int64_t i = 0; i < RALLY; i++) {
         r.balls[0] = i;
         syncguard_parker_unpark(&r.parkers[1]);
@@ -277,7 +276,7 @@ static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort
     assert_int_equal(syncguard_gate_init(&c->gate, places, NULL), SYNCGUARD_OK);
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, gate_crowd_enter, c), 0);
+        threads[i] = test_start_thread(gate_crowd_enter, c);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     /* Nothing is lost: all places are free again. */
@@ -353,7 +352,7 @@ static void test_gate_order(void **state)
     assert_int_equal(syncguard_gate_enter(&l.gate, NULL, NULL), SYNCGUARD_OK);
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, gate_visitor_enter, &visitors[i]), 0);
+        threads[i] = test_start_thread(gate_visitor_enter, &visitors[i]);
         while (gate_count_waiting(&l.gate) < i + 1)
             sched_yield();
     }
@@ -373,13 +372,6 @@ static int64_t cpu_ms(void)
     struct timespec used;
     assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
-}
-
-static void *util_trigger_abort(void *abort_object)
-{
-    usleep(50000);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
 }
 
 /* If a program closes all descriptors while the library works, no busy loop follows. */
@@ -406,8 +398,7 @@ static void test_closed_behind_our_back(void **state)
     assert_true(cpu_ms() - used < 250);
     /* The abort is still seen. */
     limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, util_trigger_abort, abort_object), 0);
+    pthread_t thread = test_trigger_soon(abort_object);
     assert_int_equal(syncguard_wait_fds(NULL, 0, &limits, NULL), SYNCGUARD_E_ABORTED);
     pthread_join(thread, NULL);
     syncguard_abort_free(abort_object); /* closes once more, without effect */

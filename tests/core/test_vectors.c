@@ -5,7 +5,7 @@
  * counted: inputs that are not strings, doubles where C takes integers, strings with a NUL inside,
  * text that is not well formed.
  */
-#include "test.h"
+#include "test_assert.h"
 
 #include "core/hash.h"
 #include "core/liveness.h"

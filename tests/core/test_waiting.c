@@ -1,25 +1,12 @@
 /* The lock helper's counting and the wait queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "fake_backend.h"
-
-static syncguard_status always_locked(fake_backend *p, syncguard_acquire_op *op,
-                                      syncguard_error *err)
-{
-    (void)p, (void)op, (void)err;
-    return SYNCGUARD_LOCKED;
-}
+#include "test_assert.h"
 
 /* attempts: eleven that are counted, and the one after joining if the store reports releases. */
 static void check_ten_retries(fake_backend *p, int attempts)
 {
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 2;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
@@ -61,7 +48,7 @@ static void no_retries_mean_one_attempt(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     options.max_retries = 0;
@@ -78,7 +65,7 @@ static void the_message_says_what_ended_the_waiting(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options few = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     syncguard_error err;
@@ -234,19 +221,12 @@ static void a_store_that_goes_down_meanwhile_is_the_outcome(void **state)
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-static syncguard_status waiting_hang_acquire(fake_backend *p, syncguard_acquire_op *op,
-                                             syncguard_error *err)
-{
-    (void)p;
-    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
-}
-
 /* I-LCK-06 */
 static void timeout_ends_a_hanging_attempt(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = waiting_hang_acquire;
+    p->on_acquire = fake_acquire_hangs;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 80;
     syncguard_lock *lock = NULL;
@@ -264,14 +244,14 @@ static void timeout_ends_a_hanging_attempt(void **state)
 static syncguard_status locked_then_hang(fake_backend *p, syncguard_acquire_op *op,
                                          syncguard_error *err)
 {
-    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : waiting_hang_acquire(p, op, err);
+    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : fake_acquire_hangs(p, op, err);
 }
 
 static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = waiting_hang_acquire;
+    p->on_acquire = fake_acquire_hangs;
     waits_for(p, 80, SYNCGUARD_E_NETWORK_TIMEOUT, NULL);
     p = fake_backend_open(NULL);
     p->on_acquire = locked_then_hang;
@@ -287,7 +267,7 @@ static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 
 static syncguard_status hang_twice(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
-    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : waiting_hang_acquire(p, op, err);
+    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : fake_acquire_hangs(p, op, err);
 }
 
 /* The deadline of one attempt is not the deadline of the waiting. */
@@ -313,25 +293,17 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
     syncguard_close(&p->base);
 }
 
-static void *waiting_trigger_abort(void *abort_object)
-{
-    sleep_ms(50);
-    syncguard_abort_trigger(abort_object);
-    return NULL;
-}
-
 /* I-LCK-10 */
 static void abort_ends_a_long_pause(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_acquire = always_locked;
+    p->on_acquire = fake_acquire_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 5000;
     options.timeout_ms = 30000;
     assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
-    pthread_t thread;
-    pthread_create(&thread, NULL, waiting_trigger_abort, options.abort_object);
+    pthread_t thread = test_trigger_soon(options.abort_object);
     syncguard_lock *lock = NULL;
     int64_t begun = syncguard_clock_ns();
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
@@ -391,11 +363,10 @@ static void a_crowd_costs_one_try_per_release(void **state)
     worker workers[CROWD];
     for (int i = 0; i < CROWD; i++) {
         workers[i] = (worker){.p = p};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, waiting_worker_run, &workers[i]),
-                         0);
+        workers[i].thread = test_start_thread(waiting_worker_run, &workers[i]);
     }
     assert_true(wait_for_count(&p->acquires, CROWD)); /* each tries once by itself */
-    sleep_ms(200);
+    test_sleep_ms(200);
     int before = atomic_load(&p->acquires);
     assert_in_range(before, CROWD, 2 * CROWD);
     atomic_store(&held, false);
@@ -494,11 +465,11 @@ static void leaving_waiter_passes_the_event_on(void **state)
     p->on_release = free_one_lock;
     atomic_store(&held, true);
     worker first = {.p = p}, second = {.p = p};
-    pthread_create(&first.thread, NULL, waiting_worker_run, &first);
+    first.thread = test_start_thread(waiting_worker_run, &first);
     assert_true(wait_for_count(&p->acquires, 2));
-    pthread_create(&second.thread, NULL, waiting_worker_run, &second);
+    second.thread = test_start_thread(waiting_worker_run, &second);
     assert_true(wait_for_count(&p->acquires, 3));
-    sleep_ms(100);
+    test_sleep_ms(100);
     atomic_store(&break_next, true);
     atomic_store(&held, false);
     syncguard_backend_key_changed(&p->base, "k", 1);
@@ -508,7 +479,7 @@ static void leaving_waiter_passes_the_event_on(void **state)
     assert_int_equal(second.status, SYNCGUARD_OK);
     worker third = {.p = p};
     atomic_store(&held, true);
-    pthread_create(&third.thread, NULL, give_up_soon, &third);
+    third.thread = test_start_thread(give_up_soon, &third);
     pthread_join(third.thread, NULL);
     assert_int_equal(third.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     syncguard_close(&p->base);
@@ -536,9 +507,9 @@ static void a_release_whose_reply_was_lost_wakes_too(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
     worker waiting = {.p = p};
     int64_t begun = syncguard_clock_ns();
-    pthread_create(&waiting.thread, NULL, waiting_worker_run, &waiting);
+    waiting.thread = test_start_thread(waiting_worker_run, &waiting);
     assert_true(wait_for_count(&p->watched, 1));
-    sleep_ms(50);
+    test_sleep_ms(50);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     pthread_join(waiting.thread, NULL);
     assert_int_equal(waiting.status, SYNCGUARD_OK);

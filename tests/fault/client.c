@@ -22,6 +22,7 @@
 
 #include "client.h"
 #include "syncguard/sys/backend.h"
+#include "test_support.h"
 
 #define TIMEOUT_MS 1000
 
@@ -112,14 +113,14 @@ static void client_resource_write(worker *w, uint32_t key, int64_t fence)
 static void client_hold(worker *w, uint32_t key, const syncguard_grant *grant)
 {
     int64_t fence = strtoll(grant->fence, NULL, 10);
-    history_sleep_us(client_draw(w, 2000));
+    test_sleep_us(client_draw(w, 2000));
     client_resource_write(w, key, fence);
     if (client_draw(w, 4) == 0 &&
         client_extend(w, key, grant->lock_id, 50 + (int64_t)client_draw(w, 300)) == SYNCGUARD_OK)
         client_resource_write(w, key, fence);
     uint32_t end = client_draw(w, w->c->forget);
     if (end == 0) { /* left to expire, and used again at about that time */
-        history_sleep_us(1000 * (900 + (int64_t)client_draw(w, 700)));
+        test_sleep_us(1000 * (900 + (int64_t)client_draw(w, 700)));
         (void)client_extend(w, key, grant->lock_id, 100);
         client_resource_write(w, key, fence);
     }
@@ -147,7 +148,7 @@ static void client_take(worker *w, uint32_t key)
     if (status == SYNCGUARD_OK)
         client_hold(w, key, &grant);
     else
-        history_sleep_us(status == SYNCGUARD_LOCKED ? client_draw(w, 3000) : 20000);
+        test_sleep_us(status == SYNCGUARD_LOCKED ? client_draw(w, 3000) : 20000);
 }
 
 static void client_signal_ignore(int number)

@@ -24,6 +24,7 @@
 
 #include "client.h"
 #include "syncguard/sys/wait.h"
+#include "test_support.h"
 
 #define WAIT_MS 6000
 #define ATTEMPT_MS 1100 /* an attempt ends within the backend's timeout */
@@ -162,7 +163,7 @@ static bool helper_hold_for(hold *h, syncguard_lock *lock, int64_t us)
         helper_loss_collect(h);
         if (!helper_held_record(h, lock))
             return false;
-        history_sleep_us(us > 5000 ? 2000 : 200);
+        test_sleep_us(us > 5000 ? 2000 : 200);
     } while (syncguard_clock_ns() < end);
     return true;
 }
@@ -172,10 +173,10 @@ static void wait_for_on_lost(hold *h)
     int64_t end = syncguard_clock_after(syncguard_clock_ns(), LOST_WAIT_MS);
     while (atomic_load(&h->told) == 0 && syncguard_clock_ns() < end) {
         helper_loss_collect(h);
-        history_sleep_us(500);
+        test_sleep_us(500);
     }
     /* A second call would be a violation, and come soon. */
-    history_sleep_us(2000);
+    test_sleep_us(2000);
     helper_loss_collect(h);
 }
 
@@ -291,8 +292,8 @@ void helper_take(worker *w, uint32_t key)
         if (!options.retry_unavailable) /* only its last attempt can have failed */
             r.sent_ns = syncguard_clock_ns() - ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
         history_finish(w->c->out, &r, (int)status, helper_failure_outcome(status));
-        history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? history_draw(&w->random, 3000)
-                                                                   : 20000);
+        test_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? history_draw(&w->random, 3000)
+                                                                : 20000);
         return;
     }
     memcpy(h.lock_id, syncguard_lock_id(lock), sizeof h.lock_id);

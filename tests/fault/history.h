@@ -68,6 +68,5 @@ void history_write_resource(int fd, int resource, uint32_t thread, uint32_t key,
 
 /* A small generator of random numbers: one per thread. */
 uint32_t history_draw(uint64_t *state, uint32_t below);
-void history_sleep_us(int64_t us);
 
 #endif

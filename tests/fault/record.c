@@ -87,9 +87,3 @@ uint32_t history_draw(uint64_t *state, uint32_t below)
     *state ^= *state << 17;
     return (uint32_t)((*state >> 16) % below);
 }
-
-void history_sleep_us(int64_t us)
-{
-    struct timespec pause = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&pause, NULL);
-}

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "history.h"
+#include "test_support.h"
 
 #define TTL_MS 1500
 #define FLAGS (HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND | HISTORY_RETRIES)
@@ -57,7 +57,7 @@ static int be_child(char **argv)
         memcpy(alive.lock_id, r.lock_id, sizeof alive.lock_id);
         alive.fence = r.fence;
         history_finish(out, &alive, 0, HISTORY_OK);
-        history_sleep_us(2000);
+        test_sleep_us(2000);
     } while (run_client_now_ns() < end);
     return 0;
 }
@@ -127,7 +127,7 @@ static void run_once(runner *w)
     if (pid < 0)
         return;
     if (killed) {
-        history_sleep_us(150000 + (int64_t)history_draw(&w->random, 100000));
+        test_sleep_us(150000 + (int64_t)history_draw(&w->random, 100000));
         kill(pid, SIGKILL);
     }
     int code = run_client_await(pid);

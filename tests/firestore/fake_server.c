@@ -2,28 +2,6 @@
 #include "fake_server.h"
 
 #include <curl/curl.h>
-#include <errno.h>
-
-int64_t clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-void pause_ms(int64_t ms)
-{
-    struct timespec rest = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
-        continue;
-}
 
 void fake_server_start(fake_server *server, const char *const *arguments)
 {
@@ -184,23 +162,11 @@ syncguard_backend *fake_server_open(const fake_server *server, const syncguard_o
     return backend;
 }
 
-void check_status(syncguard_status got, syncguard_status wanted, const syncguard_error *err,
-                  const char *text, const char *file, int line)
-{
-    if (got == wanted)
-        return;
-    print_error("%s\n    gave %s instead of %s (%s %s)\n", text, syncguard_status_name(got),
-                syncguard_status_name(wanted), err->native, err->message);
-    _fail(file, line);
-}
-
 static void *fake_server_trigger_later(void *context)
 {
     later *l = context;
-    pause_ms(l->after_ms);
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    atomic_store(&l->triggered_ns, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+    test_sleep_ms(l->after_ms);
+    atomic_store(&l->triggered_ns, test_now_ns());
     syncguard_abort_trigger(l->abort_object);
     return NULL;
 }
@@ -211,17 +177,14 @@ void later_start(later *l, int64_t after_ms)
     atomic_store(&l->triggered_ns, 0);
     syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&l->abort_object, &err));
-    assert_int_equal(pthread_create(&l->thread, NULL, fake_server_trigger_later, l), 0);
+    l->thread = test_start_thread(fake_server_trigger_later, l);
 }
 
 double later_end(later *l)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t now_ns = test_now_ns();
     pthread_join(l->thread, NULL);
-    double since =
-        (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - atomic_load(&l->triggered_ns)) /
-        1e6;
+    double since = (double)(now_ns - atomic_load(&l->triggered_ns)) / 1e6;
     syncguard_abort_free(l->abort_object);
     return since;
 }

@@ -5,25 +5,12 @@
 #ifndef FAKE_SERVER_H
 #define FAKE_SERVER_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "servers/client.h"
-#include <syncguard.h>
+#include "test_assert.h"
 #include <syncguard/firestore.h>
 
 typedef struct fake_server {
@@ -58,19 +45,6 @@ void fake_server_plant(const fake_server *server, const char *id, const char *ke
 
 /* Opens a handle that uses the server as an emulator; options may be NULL. */
 syncguard_backend *fake_server_open(const fake_server *server, const syncguard_options *options);
-
-int64_t clock_ms(void);
-int64_t wall_ms(void);
-void pause_ms(int64_t ms);
-
-void check_status(syncguard_status got, syncguard_status wanted, const syncguard_error *err,
-                  const char *text, const char *file, int line);
-/* The call must use &err. */
-#define assert_status(wanted, call)                                                                \
-    do {                                                                                           \
-        memset(&err, 0, sizeof err);                                                               \
-        check_status((call), (wanted), &err, #call, __FILE__, __LINE__);                           \
-    } while (0)
 
 /* Triggers an abort object after some time, from another thread. */
 typedef struct later {

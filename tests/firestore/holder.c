@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <syncguard.h>
+#include "test_support.h"
 
 static int hold_once(syncguard_backend *backend, const char *key, const char *inside)
 {
@@ -30,7 +30,7 @@ static int hold_once(syncguard_backend *backend, const char *key, const char *in
         }
         printf("fence %s\n", grant.fence);
         fflush(stdout);
-        usleep(1000);
+        test_sleep_ms(1);
         rmdir(inside);
         status = syncguard_release(backend, grant.lock_id, NULL, &err);
     }
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     while (grants > 0 && got >= 0) {
         got = hold_once(backend, argv[2], inside);
         grants -= got > 0;
-        usleep(2000);
+        test_sleep_ms(2);
     }
     syncguard_close(backend);
     return got < 0 ? 1 : 0;

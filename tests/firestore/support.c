@@ -46,3 +46,13 @@ void server_is_ahead_by(int ms)
     snprintf(text, sizeof text, "{\"read_time_ms\":%d}", ms);
     json_decref(fake_server_control(&server, "PUT", "settings", text));
 }
+
+void findings_note(void *context, const syncguard_finding *finding)
+{
+    findings *f = context;
+    size_t length = strlen(f->text);
+    if (finding->severity > f->worst)
+        f->worst = finding->severity;
+    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
+             finding->topic, finding->text);
+}

@@ -19,4 +19,11 @@ bool stored(const char *name);
 /* From now on, the times in the answers of the server are ahead by this much. */
 void server_is_ahead_by(int ms);
 
+/* What the doctor reported: the worst severity, and a line for each finding. */
+typedef struct findings {
+    syncguard_severity worst;
+    char text[2048];
+} findings;
+void findings_note(void *context, const syncguard_finding *finding);
+
 #endif

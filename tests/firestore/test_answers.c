@@ -38,17 +38,6 @@ static void rule_for(const char *call, int http, const char *word, int times, co
     fake_server_rules(&server, text);
 }
 
-/* Connections that telemetry has counted as replaced. */
-static long firestore_reconnects_total(const syncguard_backend *backend)
-{
-    static const char name[] = "\nsyncguard_reconnects_total{";
-    static char text[65536];
-    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
-    const char *at = strstr(text, name);
-    assert_non_null(at);
-    return strtol(strchr(at, '}') + 1, NULL, 10);
-}
-
 /* Either libcurl replaces a connection by itself or the request is sent again: both are
  * reconnects. */
 static void broken_connections_are_counted(void **state)
@@ -59,12 +48,12 @@ static void broken_connections_are_counted(void **state)
                   syncguard_telemetry_wrap(fake_server_open(&server, NULL), NULL, &counted, &err));
     bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(firestore_reconnects_total(counted), 0);
+    assert_int_equal(test_reconnects_total(counted), 0);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":1}]");
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(firestore_reconnects_total(counted), 1);
+    assert_int_equal(test_reconnects_total(counted), 1);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
-    assert_int_equal(firestore_reconnects_total(counted), 1);
+    assert_int_equal(test_reconnects_total(counted), 1);
     fake_server_reset(&server);
     syncguard_close(counted);
 }
@@ -254,16 +243,15 @@ static void unknown_outcomes_are_undone(void **state)
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 500;
+    syncguard_call call = test_call(500);
     syncguard_grant grant;
     for (size_t i = 0; i < 3; i++) {
-        int64_t until = clock_ms() + 5000;
+        int64_t until = test_now_ms() + 5000;
         bool locked = true;
         fake_server_rules(&server, rules[i]);
         assert_true(syncguard_acquire(mine, "k", 600000, &call, &grant, &err) < 0);
-        while (locked && clock_ms() < until) {
-            pause_ms(20);
+        while (locked && test_now_ms() < until) {
+            test_sleep_ms(20);
             assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
         }
         assert_false(locked);

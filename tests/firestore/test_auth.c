@@ -442,15 +442,14 @@ static void no_endpoint_at_all(void **state)
 static void endpoint_that_hangs(void **state)
 {
     syncguard_backend *mine = auth_backend_open(account_file);
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     (void)state;
     auth_rule_set("token", "\"do\":\"hang\"");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 200;
+    syncguard_call call = test_call(200);
     bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
-    assert_true(clock_ms() - before < 1000);
+    assert_true(test_now_ms() - before < 1000);
     syncguard_close(mine);
 }
 
@@ -470,10 +469,9 @@ static void an_idle_connection_that_died(void **state)
     syncguard_backend *mine = auth_backend_open(path);
     assert_status(SYNCGUARD_OK, auth_ask(mine));
     fake_server_stop(&tokens);
-    pause_ms(1500); /* libcurl checks for dead connections once a second */
+    test_sleep_ms(1500); /* libcurl checks for dead connections once a second */
     auth_rule_set("batchGet", "\"do\":\"hang\"");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 500;
+    syncguard_call call = test_call(500);
     bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
@@ -495,7 +493,7 @@ static void one_thread_fetches_for_all(void **state)
     auth_rule_set("token", "\"do\":\"delay\",\"ms\":200");
     pthread_t threads[12];
     for (size_t i = 0; i < 12; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, auth_ask_once, mine), 0);
+        threads[i] = test_start_thread(auth_ask_once, mine);
     void *good;
     for (size_t i = 0; i < 12; i++) {
         pthread_join(threads[i], &good);
@@ -510,10 +508,10 @@ static void renewed_before_it_ends(void **state)
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
     syncguard_backend *mine = auth_backend_open(account_file);
-    int64_t until = clock_ms() + 2500;
-    while (clock_ms() < until) {
+    int64_t until = test_now_ms() + 2500;
+    while (test_now_ms() < until) {
         assert_status(SYNCGUARD_OK, auth_ask(mine));
-        pause_ms(10);
+        test_sleep_ms(10);
     }
     assert_in_range(fake_server_calls(&server, "token"), 3, 5);
     syncguard_close(mine);
@@ -555,9 +553,9 @@ static void early_renewal_may_hang(void **state)
     assert_status(SYNCGUARD_OK, auth_ask(mine));
     auth_rule_set("token", "\"do\":\"hang\"");
     age_token(mine, 88500); /* a second and a half left */
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     assert_status(SYNCGUARD_OK, auth_ask(mine));
-    assert_true(clock_ms() - before < 2000);
+    assert_true(test_now_ms() - before < 2000);
     assert_int_equal(fake_server_calls(&server, "token"), 2);
     syncguard_close(mine);
 }

@@ -89,22 +89,22 @@ static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     assert_string_equal(err.native, "CLOCK_DRIFT");
-    while (stored("locks/k") && clock_ms() < until)
-        pause_ms(5);
+    while (stored("locks/k") && test_now_ms() < until)
+        test_sleep_ms(5);
     assert_false(stored("locks/k"));
 }
 
 static void a_grant_that_has_run_out_is_taken_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    int64_t until = clock_ms() + 10000;
+    int64_t until = test_now_ms() + 10000;
     (void)state;
     stand_still_in_acquire(mine, until);
     server_is_ahead_by(0);
     syncguard_grant grant;
     /* The undo may get its answer, and with it the wrong time, later than this. */
     while (syncguard_acquire(mine, "k", 3000, NULL, &grant, &err) != SYNCGUARD_OK)
-        assert_true(clock_ms() < until);
+        assert_true(test_now_ms() < until);
     syncguard_close(mine);
 }
 
@@ -114,7 +114,7 @@ static void so_is_one_that_was_found_again(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"reset_after\"}]");
-    stand_still_in_acquire(mine, clock_ms() + 10000);
+    stand_still_in_acquire(mine, test_now_ms() + 10000);
     syncguard_close(mine);
 }
 
@@ -140,8 +140,8 @@ static void a_reading_is_checked_as_it_was(void **state)
 static void deny_once(syncguard_backend *mine)
 {
     int64_t now = syncguard_clock_ns();
-    sg_firestore_clock_sample(&((sg_firestore_backend *)mine)->clock, (wall_ms() + 60000) * 1000000,
-                              0, now - 1000000, now);
+    sg_firestore_clock_sample(&((sg_firestore_backend *)mine)->clock,
+                              (test_wall_ms() + 60000) * 1000000, 0, now - 1000000, now);
 }
 
 /* A step of the wall clock shows without an answer; answers agree with it. */
@@ -183,13 +183,13 @@ static void a_refusal_ends_with_its_cause(void **state)
     server_is_ahead_by(5000);
     extend_is_refused(mine, grant.lock_id);
     fake_server_forget(&server);
-    int64_t began = clock_ms();
+    int64_t began = test_now_ms();
     for (int i = 0; i < 50; i++)
         extend_is_refused(mine, grant.lock_id);
-    assert_in_range(fake_server_calls(&server, "batchGet"), 1, 1 + (clock_ms() - began) / 500);
+    assert_in_range(fake_server_calls(&server, "batchGet"), 1, 1 + (test_now_ms() - began) / 500);
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
     server_is_ahead_by(0);
-    pause_ms(600);
+    test_sleep_ms(600);
     fake_server_forget(&server);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
     assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
@@ -236,7 +236,7 @@ static void firestore_clock_on_lost(void *context, syncguard_lock *lock,
 static void a_step_back_ends_the_lease(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    int64_t until = clock_ms() + 10000;
+    int64_t until = test_now_ms() + 10000;
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 3000;
@@ -247,8 +247,8 @@ static void a_step_back_ends_the_lease(void **state)
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(mine, "k", &options, &lock, &err));
     step_back(mine);
-    while (atomic_load(&reason) == SYNCGUARD_LOST_NO && clock_ms() < until)
-        pause_ms(5);
+    while (atomic_load(&reason) == SYNCGUARD_LOST_NO && test_now_ms() < until)
+        test_sleep_ms(5);
     assert_int_equal(atomic_load(&reason), SYNCGUARD_LOST_UNCONFIRMED);
     assert_int_equal(fake_server_calls(&server, "batchWrite"), 0);
     syncguard_lock_dispose(lock);
@@ -263,15 +263,15 @@ static void a_wrong_clock_deletes_nothing(void **state)
     options.cleanup_in_is_locked = true;
     syncguard_backend *mine = fake_server_open(&server, &options);
     server_is_ahead_by(-10000);
-    fake_server_plant(&server, "k", "k", ID_A, wall_ms() - 3000);
+    fake_server_plant(&server, "k", "k", ID_A, test_wall_ms() - 3000);
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_false(locked);
-    pause_ms(1000);
+    test_sleep_ms(1000);
     assert_int_equal(fake_server_calls(&server, "batchGet"), 2); /* it was read again */
     assert_true(stored("locks/k"));
     /* Nor a second document with the same id. */
-    fake_server_plant(&server, "other", "other", ID_A, wall_ms() + 60000);
+    fake_server_plant(&server, "other", "other", ID_A, test_wall_ms() + 60000);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
     assert_false(stored("locks/other"));
     assert_true(stored("locks/k"));
@@ -318,7 +318,7 @@ static bool clock_tells(sg_firestore_clock *clock, syncguard_firestore_clock_inf
 static void the_better_sample_stays(void **state)
 {
     int64_t now = syncguard_clock_ns();
-    int64_t wall = wall_ms() * 1000000;
+    int64_t wall = test_wall_ms() * 1000000;
     (void)state;
     sg_firestore_clock clock;
     assert_int_equal(sg_firestore_clock_init(&clock, NULL, 500, &err), SYNCGUARD_OK);

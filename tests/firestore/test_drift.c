@@ -75,6 +75,7 @@ static void off_by_at_least(int64_t certain_us, int sign, bool logs, bool refuse
     at.wall_ns += sign * (certain_us + info.error_us) * 1000;
     assert_true(sg_firestore_clock_read(clock, &at, &info));
     assert_int_equal(sg_firestore_clock_certain_us(&info), certain_us);
+    memset(&err, 0, sizeof err);
     assert_status(refused ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_OK,
                   sg_firestore_clock_check(clock, SG_FIRESTORE_LIVENESS, &at, &err));
     assert_string_equal(err.native, refused ? "CLOCK_DRIFT" : "");

@@ -50,7 +50,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
     }
     if (node != NULL && strstr(node, ".invalid") != NULL) {
         atomic_fetch_add(&slow_lookups, 1);
-        pause_ms(3000);
+        test_sleep_ms(3000);
     }
     return EAI_NONAME;
 }
@@ -87,16 +87,16 @@ static void ends_in_time(syncguard_backend *backend)
         else
             status = syncguard_release(backend, "AAAAAAAAAAAAAAAAAAAAAA", &call, &err);
         double late = later_end(&l);
-        check_status(status, SYNCGUARD_E_ABORTED, &err, "an aborted call", __FILE__, __LINE__);
+        assert_status(SYNCGUARD_E_ABORTED, status);
         print_message("    aborted after %.2f ms\n", late);
         assert_true(late < 100);
     }
     call.abort_object = NULL;
     call.timeout_ms = 200;
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(backend, "k", &call, &locked, &err));
-    assert_in_range(clock_ms() - before, 190, 2000);
+    assert_in_range(test_now_ms() - before, 190, 2000);
 }
 
 static void while_waiting_for_the_answer(void **state)
@@ -146,7 +146,7 @@ static void while_connecting(void **state)
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         (void)connect(fillers[i], (struct sockaddr *)&address, sizeof address);
     }
-    pause_ms(50);
+    test_sleep_ms(50);
     syncguard_backend *mine = open_at(host);
     ends_in_time(mine);
     syncguard_close(mine);
@@ -206,10 +206,10 @@ static void *firestore_tls_flood(void *context)
     unsigned char greeting[4096];
     int client;
     while ((client = accept(*(const int *)context, NULL, NULL)) >= 0) {
-        int64_t end = clock_ms() + FLOOD_MS;
+        int64_t end = test_now_ms() + FLOOD_MS;
         (void)setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         if (recv(client, greeting, sizeof greeting, 0) > 0) {
-            while (clock_ms() < end &&
+            while (test_now_ms() < end &&
                    send(client, hello_requests, sizeof hello_requests, MSG_NOSIGNAL) > 0)
                 continue;
         }
@@ -224,17 +224,15 @@ static void while_tls_is_flooded(void **state)
     char host[32];
     int listener = listen_somewhere(16, host, sizeof host);
     syncguard_backend *mine = open_https(host);
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     (void)state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 500;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, firestore_tls_flood, &listener), 0);
+    syncguard_call call = test_call(500);
+    pthread_t thread = test_start_thread(firestore_tls_flood, &listener);
     bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     syncguard_close(mine);
-    assert_true(clock_ms() - before < FLOOD_MS / 2);
+    assert_true(test_now_ms() - before < FLOOD_MS / 2);
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
     close(listener);
@@ -265,10 +263,9 @@ static int threads_of_this_process(void)
 static void while_nobody_resolves(void **state)
 {
     syncguard_backend *mine = open_at("slow.invalid:1");
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     (void)state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 10;
+    syncguard_call call = test_call(10);
     int refused = 0;
     bool locked;
     for (int i = 0; i < SG_FIRESTORE_MAX_ABANDONED + 20; i++) {
@@ -278,13 +275,13 @@ static void while_nobody_resolves(void **state)
         refused += status == SYNCGUARD_E_SERVICE_UNAVAILABLE;
     }
     /* The lookups take three seconds each, on a machine that is not too busy for this. */
-    if (clock_ms() - before < 2500)
+    if (test_now_ms() - before < 2500)
         assert_true(refused > 0);
     assert_true(threads_of_this_process() <= 2 * SG_FIRESTORE_MAX_ABANDONED + 10);
-    before = clock_ms();
+    before = test_now_ms();
     while (atomic_load(((sg_firestore_backend *)mine)->pool.holders) > 1 &&
-           clock_ms() - before < 20000)
-        pause_ms(20);
+           test_now_ms() - before < 20000)
+        test_sleep_ms(20);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     syncguard_close(mine);
@@ -308,20 +305,18 @@ static void while_resolving_to_send_again(void **state)
                          ->easy,
                      CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 300;
-    int64_t before = clock_ms();
+    syncguard_call call = test_call(300);
+    int64_t before = test_now_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
-    assert_in_range(clock_ms() - before, 290, 2000);
+    assert_in_range(test_now_ms() - before, 290, 2000);
     assert_int_equal(atomic_load(&slow_lookups), slow + 1);
     syncguard_close(mine);
 }
 
 static void *hold_connection(void *context)
 {
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 1500;
+    syncguard_call call = test_call(1500);
     syncguard_error mine;
     bool locked;
     return syncguard_is_locked(context, "k", &call, &locked, &mine) == SYNCGUARD_OK ? context
@@ -340,9 +335,8 @@ static void while_all_connections_are_taken(void **state)
     syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &mine, &err));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1}]");
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, hold_connection, mine), 0);
-    pause_ms(100);
+    pthread_t thread = test_start_thread(hold_connection, mine);
+    test_sleep_ms(100);
     ends_in_time(mine);
     pthread_join(thread, NULL);
     syncguard_close(mine);
@@ -360,7 +354,7 @@ static void between_reading_and_writing(void **state)
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
     later_end(&l);
-    pause_ms(300);
+    test_sleep_ms(300);
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
@@ -369,7 +363,7 @@ static void nobody_is_there(void **state)
 {
     char host[32];
     int listener = listen_somewhere(1, host, sizeof host);
-    int64_t before = clock_ms();
+    int64_t before = test_now_ms();
     (void)state;
     close(listener);
     syncguard_backend *mine = open_at(host);
@@ -377,14 +371,14 @@ static void nobody_is_there(void **state)
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_string_equal(err.native, "CURLE_7");
-    assert_true(clock_ms() - before < 1000);
+    assert_true(test_now_ms() - before < 1000);
     syncguard_close(mine);
 }
 
 static void a_slow_read_delays_the_expiry(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-    int64_t before = wall_ms();
+    int64_t before = test_wall_ms();
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":1000}]");
     syncguard_grant grant;
@@ -447,7 +441,7 @@ static void firestore_without_descriptors(void **state)
         print_message("    %d left: %s, %s\n", left, syncguard_status_name(status[0]),
                       syncguard_status_name(status[1]));
         if (status[0] != SYNCGUARD_OK) {
-            check_status(status[0], SYNCGUARD_E_RATE_LIMITED, &why[0], "", __FILE__, __LINE__);
+            test_check_status(status[0], SYNCGUARD_E_RATE_LIMITED, "", &why[0], __FILE__, __LINE__);
             refused++;
         }
         /* The name cannot be resolved in any case. */

@@ -12,56 +12,25 @@
 
 #include "backends/firestore/token.h"
 #include "syncguard/sys/alloc.h"
+#include "test_alloc.h"
 
 #define MOST 2000
 
-static atomic_long live;
-static atomic_long countdown;
 static bool fail_json;
-static bool fail_ours;
-
-static bool firestore_oom_fails_now(bool armed)
-{
-    return armed && atomic_load(&countdown) > 0 && atomic_fetch_sub(&countdown, 1) == 1;
-}
-
-static void *our_malloc(size_t size)
-{
-    void *block = firestore_oom_fails_now(fail_ours) ? NULL : malloc(size);
-    if (block != NULL)
-        atomic_fetch_add(&live, 1);
-    return block;
-}
-
-static void *our_realloc(void *block, size_t size)
-{
-    void *moved = firestore_oom_fails_now(fail_ours) ? NULL : realloc(block, size);
-    if (moved != NULL && block == NULL)
-        atomic_fetch_add(&live, 1);
-    return moved;
-}
-
-static void our_free(void *block)
-{
-    if (block != NULL)
-        atomic_fetch_sub(&live, 1);
-    free(block);
-}
 
 static void *json_malloc(size_t size)
 {
-    void *block = firestore_oom_fails_now(fail_json) ? NULL : malloc(size);
+    void *block = fail_json && test_fails_now() ? NULL : malloc(size);
     if (block != NULL)
-        atomic_fetch_add(&live, 1);
+        atomic_fetch_add(&test_live_blocks, 1);
     return block;
 }
 
 static int firestore_oom_setup(void **state)
 {
-    static const syncguard_allocator allocator = {our_malloc, our_realloc, our_free};
     (void)state;
-    syncguard_allocator_set(&allocator);
-    json_set_alloc_funcs(json_malloc, our_free);
+    test_alloc_install();
+    json_set_alloc_funcs(json_malloc, test_alloc_free);
     fake_server_start(&server, NULL);
     return 0;
 }
@@ -95,30 +64,23 @@ static syncguard_status firestore_oom_lookup(syncguard_backend *backend)
     return syncguard_get_by_id(backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &info, &err);
 }
 
-static bool firestore_oom_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context;
-    (void)info;
-    return true;
-}
-
 static syncguard_status firestore_oom_list(syncguard_backend *backend)
 {
-    return syncguard_list(backend, NULL, firestore_oom_info_ignore, NULL, &err);
+    return syncguard_list(backend, NULL, test_ignore_info, NULL, &err);
 }
 
 /* Fails the n-th allocation of a step for every n, each on a fresh key. Steps before it succeed. */
 static void firestore_oom_sweep(step before, step under_test)
 {
     for (long n = 1; n < MOST; n++) {
-        long before_it = atomic_load(&live);
+        long before_it = atomic_load(&test_live_blocks);
         syncguard_backend *mine = fake_server_open(&server, NULL);
         if (before != NULL)
             assert_status(SYNCGUARD_OK, before(mine));
-        atomic_store(&countdown, n);
+        test_fail_arm(n, false);
         syncguard_status status = under_test(mine);
-        bool met = atomic_load(&countdown) == 0;
-        atomic_store(&countdown, 0);
+        bool met = test_failures() > 0;
+        test_fail_disarm();
         if (fail_json && status == SYNCGUARD_E_INTERNAL)
             status = SYNCGUARD_E_OUT_OF_MEMORY;
         if (status < 0 && status != SYNCGUARD_E_OUT_OF_MEMORY)
@@ -127,9 +89,9 @@ static void firestore_oom_sweep(step before, step under_test)
         /* The handle remains usable. */
         assert_true(firestore_oom_lookup(mine) == SYNCGUARD_ABSENT);
         syncguard_close(mine);
-        if (atomic_load(&live) != before_it)
+        if (atomic_load(&test_live_blocks) != before_it)
             print_error("allocation %ld (%s) left blocks\n", n, syncguard_status_name(status));
-        assert_int_equal(atomic_load(&live), before_it);
+        assert_int_equal(atomic_load(&test_live_blocks), before_it);
         fake_server_reset(&server);
         if (!met)
             return;
@@ -150,10 +112,10 @@ static void sweep_all(void)
 static void of_the_library(void **state)
 {
     (void)state;
-    fail_ours = true;
+    atomic_store(&test_alloc_fails, true);
     fail_json = false;
     sweep_all();
-    fail_ours = false;
+    atomic_store(&test_alloc_fails, false);
 }
 
 static void of_jansson(void **state)
@@ -170,22 +132,22 @@ static void at_open(void **state)
     syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.emulator_host = server.host;
-    fail_ours = true;
+    atomic_store(&test_alloc_fails, true);
     for (long n = 1; n < MOST; n++) {
         syncguard_backend *mine = NULL;
-        atomic_store(&countdown, n);
+        test_fail_arm(n, false);
         syncguard_status status = syncguard_firestore_open(&own, NULL, &mine, &err);
-        bool met = atomic_load(&countdown) == 0;
-        atomic_store(&countdown, 0);
+        bool met = test_failures() > 0;
+        test_fail_disarm();
         if (status != (met ? SYNCGUARD_E_OUT_OF_MEMORY : SYNCGUARD_OK))
             print_error("allocation %ld: %s %s\n", n, syncguard_status_name(status), err.message);
         assert_true(status == (met ? SYNCGUARD_E_OUT_OF_MEMORY : SYNCGUARD_OK));
         syncguard_close(mine);
-        assert_int_equal(atomic_load(&live), 0);
+        assert_int_equal(atomic_load(&test_live_blocks), 0);
         if (!met)
             break;
     }
-    fail_ours = false;
+    atomic_store(&test_alloc_fails, false);
 }
 
 static char *make_key(void)
@@ -211,35 +173,35 @@ static void of_a_signature(void **state)
 {
     const char *pem = make_key();
     (void)state;
-    fail_ours = true;
+    atomic_store(&test_alloc_fails, true);
     bool met = true;
     for (long n = 1; n < MOST && met; n++) {
-        long before = atomic_load(&live);
+        long before = atomic_load(&test_live_blocks);
         char *jwt = NULL;
-        atomic_store(&countdown, n);
+        test_fail_arm(n, false);
         syncguard_status status =
             sg_firestore_jwt("me", "key", pem, "https://example.com", 1700000000, &jwt, &err);
-        met = atomic_load(&countdown) == 0;
-        atomic_store(&countdown, 0);
+        met = test_failures() > 0;
+        test_fail_disarm();
         assert_status(met ? SYNCGUARD_E_OUT_OF_MEMORY : SYNCGUARD_OK, status);
         syncguard_free_secret(jwt);
-        assert_int_equal(atomic_load(&live), before);
+        assert_int_equal(atomic_load(&test_live_blocks), before);
     }
     assert_false(met);
-    fail_ours = false;
+    atomic_store(&test_alloc_fails, false);
 }
 
 /* In the child: 0 if the n-th allocation failed, 1 if there are fewer, 2 for a wrong answer. */
 static int firestore_oom_use_in_child(syncguard_backend *inherited, bool closes, long n)
 {
-    atomic_store(&countdown, n);
+    test_fail_arm(n, false);
     syncguard_status status = SYNCGUARD_ABSENT;
     if (closes)
         syncguard_close(inherited);
     else
         status = firestore_oom_lookup(inherited);
-    bool met = atomic_load(&countdown) == 0;
-    atomic_store(&countdown, 0);
+    bool met = test_failures() > 0;
+    test_fail_disarm();
     if (status != SYNCGUARD_ABSENT && status != SYNCGUARD_E_OUT_OF_MEMORY)
         return 2;
     if (!closes) {
@@ -254,7 +216,7 @@ static void in_a_forked_child(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    fail_ours = true;
+    atomic_store(&test_alloc_fails, true);
     assert_status(SYNCGUARD_ABSENT, firestore_oom_lookup(mine));
     for (int closes = 0; closes < 2; closes++) {
         int result = 0;
@@ -269,7 +231,7 @@ static void in_a_forked_child(void **state)
         }
         assert_int_equal(result, 1);
     }
-    fail_ours = false;
+    atomic_store(&test_alloc_fails, false);
     syncguard_close(mine);
 }
 

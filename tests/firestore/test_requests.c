@@ -80,18 +80,13 @@ static size_t requests_of(syncguard_backend *backend)
     return calls_since();
 }
 
-static void ignore_event(void *context, const syncguard_event *event)
-{
-    (void)context, (void)event;
-}
-
 static void the_reason_costs_no_request(void **state)
 {
     syncguard_backend *bare = fake_server_open(&server, NULL);
     size_t plain = requests_of(bare);
     (void)state;
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    options.on_event = ignore_event;
+    options.on_event = test_ignore_event;
     syncguard_backend *decorated = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &options, &decorated, &err));
     assert_int_equal(requests_of(decorated), plain);
@@ -205,14 +200,6 @@ static void a_batch_names_a_document_once(void **state)
     syncguard_close(mine);
 }
 
-static void firestore_requests_on_lost(void *context, syncguard_lock *lock,
-                                       syncguard_lost_reason reason)
-{
-    (void)lock;
-    (void)reason;
-    atomic_fetch_add((atomic_int *)context, 1);
-}
-
 /* Holds this many auto-extended locks under these rules, and counts those that are lost. */
 static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *rules)
 {
@@ -222,7 +209,7 @@ static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *r
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
     options.auto_extend = true;
-    options.on_lost = firestore_requests_on_lost;
+    options.on_lost = test_count_loss;
     atomic_int lost = 0;
     options.on_lost_context = &lost;
     for (int i = 0; i < count; i++) {
@@ -231,7 +218,7 @@ static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *r
         assert_status(SYNCGUARD_OK, syncguard_lock_acquire(mine, key, &options, &locks[i], &err));
     }
     fake_server_rules(&server, rules);
-    pause_ms(for_ms);
+    test_sleep_ms(for_ms);
     fake_server_rules(&server, "[]");
     for (int i = 0; i < count; i++)
         syncguard_lock_dispose(locks[i]);

@@ -84,7 +84,7 @@ static void firestore_rights_hold(syncguard_backend *mine)
 {
     static const char *const keys[] = {"new", "new", "dead"};
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, test_wall_ms() - 60000);
     for (int i = 0; i < 3; i++) {
         syncguard_extend_op item = {.ttl_ms = 60000};
         syncguard_grant grant, second;
@@ -99,23 +99,17 @@ static void firestore_rights_hold(syncguard_backend *mine)
     }
 }
 
-static bool firestore_rights_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context, (void)info;
-    return true;
-}
-
 /* Reads a lock that another client holds. */
 static void firestore_rights_query(syncguard_backend *other)
 {
-    fake_server_plant(&server, "held", "held", FOREIGN_ID, wall_ms() + 60000);
+    fake_server_plant(&server, "held", "held", FOREIGN_ID, test_wall_ms() + 60000);
     bool flag;
     firestore_rights_allowed(syncguard_is_locked(other, "held", NULL, &flag, &err));
     syncguard_lock_info info;
     firestore_rights_allowed(syncguard_get_by_key(other, "held", NULL, &info, &err));
     firestore_rights_allowed(syncguard_get_by_id(other, FOREIGN_ID, NULL, &info, &err));
     firestore_rights_allowed(syncguard_owns(other, FOREIGN_ID, NULL, &flag, &err));
-    firestore_rights_allowed(syncguard_list(other, NULL, firestore_rights_info_ignore, NULL, &err));
+    firestore_rights_allowed(syncguard_list(other, NULL, test_ignore_info, NULL, &err));
 }
 
 static void firestore_rights_change(syncguard_backend *other)
@@ -128,9 +122,9 @@ static void firestore_rights_change(syncguard_backend *other)
  * refusal. */
 static void firestore_rights_prune(syncguard_backend *mine, bool allowed)
 {
-    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, test_wall_ms() - 60000);
     firestore_rights_allowed(syncguard_prune(mine, NULL, false, NULL, NULL, &err));
-    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, test_wall_ms() - 60000);
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
     syncguard_backend *cleaner = fake_server_open(&server, &options);
@@ -138,7 +132,7 @@ static void firestore_rights_prune(syncguard_backend *mine, bool allowed)
     firestore_rights_allowed(syncguard_is_locked(cleaner, "dead", NULL, &flag, &err));
     for (int i = 0; allowed && stored("locks/dead"); i++) {
         assert_true(i < 600);
-        pause_ms(50);
+        test_sleep_ms(50);
     }
     syncguard_close(cleaner);
 }

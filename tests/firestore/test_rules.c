@@ -57,7 +57,7 @@ static void an_extend_touches_the_expiry_alone(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    fake_server_plant(&server, "k", "k", ID_A, wall_ms() + 20000);
+    fake_server_plant(&server, "k", "k", ID_A, test_wall_ms() + 20000);
     json_t *before = fake_server_document(&server, "locks/k");
     int64_t expires = 0;
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 50000, NULL, &expires, &err));
@@ -114,7 +114,7 @@ static void plant_raw(const char *name, const char *fields)
 static void doubles_are_read(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    int64_t expires = wall_ms() + 20000;
+    int64_t expires = test_wall_ms() + 20000;
     (void)state;
     char fields[512];
     snprintf(fields, sizeof fields,
@@ -145,7 +145,7 @@ static void a_lock_without_a_key_can_be_kept(void **state)
         snprintf(fields, sizeof fields,
                  "{\"lockId\":{\"stringValue\":\"%s\"},"
                  "\"expiresAtMs\":{\"integerValue\":\"%lld\"}%s}",
-                 ID_A, (long long)wall_ms() + 20000, keys[i]);
+                 ID_A, (long long)test_wall_ms() + 20000, keys[i]);
         plant_raw("locks/k", fields);
         assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
         assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
@@ -193,9 +193,9 @@ static void the_single_live_one_counts(void **state)
     log_book book = LOG_BOOK_INIT;
     options.log_context = &book;
     syncguard_backend *mine = fake_server_open(&server, &options);
-    fake_server_plant(&server, "a-dead", "a-dead", ID_A, wall_ms() - 60000);
-    fake_server_plant(&server, "b-live", "b-live", ID_A, wall_ms() + 60000);
-    fake_server_plant(&server, "c-dying", "c-dying", ID_A, wall_ms() - 1500);
+    fake_server_plant(&server, "a-dead", "a-dead", ID_A, test_wall_ms() - 60000);
+    fake_server_plant(&server, "b-live", "b-live", ID_A, test_wall_ms() + 60000);
+    fake_server_plant(&server, "c-dying", "c-dying", ID_A, test_wall_ms() - 1500);
     syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
     assert_string_equal(raw.key, "b-live");
@@ -219,9 +219,9 @@ static void several_live_ones_are_left_alone(void **state)
     log_book book = LOG_BOOK_INIT;
     options.log_context = &book;
     syncguard_backend *mine = fake_server_open(&server, &options);
-    fake_server_plant(&server, "a", "a", ID_A, wall_ms() + 60000);
-    fake_server_plant(&server, "b", "b", ID_A, wall_ms() + 60000);
-    fake_server_plant(&server, "c", "c", ID_A, wall_ms() - 60000);
+    fake_server_plant(&server, "a", "a", ID_A, test_wall_ms() + 60000);
+    fake_server_plant(&server, "b", "b", ID_A, test_wall_ms() + 60000);
+    fake_server_plant(&server, "c", "c", ID_A, test_wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
     syncguard_lock_info info;
@@ -235,7 +235,7 @@ static void a_single_dead_one_stays(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    fake_server_plant(&server, "a", "a", ID_A, wall_ms() - 60000);
+    fake_server_plant(&server, "a", "a", ID_A, test_wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
@@ -253,7 +253,7 @@ static void the_owner_is_compared_after_a_query(void **state)
              "\\\"updateTime\\\":\\\"2024-01-01T00:00:00Z\\\",\\\"fields\\\":{"
              "\\\"lockId\\\":{\\\"stringValue\\\":\\\"BBBBBBBBBBBBBBBBBBBBBB\\\"},"
              "\\\"expiresAtMs\\\":{\\\"integerValue\\\":\\\"%lld\\\"}}}}]\"}]",
-             (long long)wall_ms() + 60000);
+             (long long)test_wall_ms() + 60000);
     fake_server_rules(&server, rule);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
@@ -275,7 +275,7 @@ static void the_cached_expiry_is_checked(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "e", 100, NULL, &extended, &err));
     syncguard_grant inside;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "i", 1000, NULL, &inside, &err));
-    pause_ms(1300);
+    test_sleep_ms(1300);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, inside.lock_id, 30000, NULL, NULL, &err));
     fake_server_forget(&server);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, released.lock_id, NULL, &err));
@@ -289,13 +289,13 @@ static void the_cached_expiry_is_checked(void **state)
 
 static void cleaning_up_spares_counters(void **state)
 {
-    int64_t until = clock_ms() + 5000;
+    int64_t until = test_now_ms() + 5000;
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
     syncguard_backend *mine = fake_server_open(&server, &options);
-    fake_server_plant(&server, "old", "old", ID_A, wall_ms() - 60000);
-    fake_server_plant(&server, "young", "young", ID_A, wall_ms() - 1700);
+    fake_server_plant(&server, "old", "old", ID_A, test_wall_ms() - 60000);
+    fake_server_plant(&server, "young", "young", ID_A, test_wall_ms() - 1700);
     plant_raw("fence_counters/fence:old", "{\"fence\":{\"stringValue\":\"000000000000007\"}}");
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "young", NULL, &locked, &err));
@@ -303,9 +303,9 @@ static void cleaning_up_spares_counters(void **state)
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "old", NULL, &locked, &err));
     assert_false(locked);
     json_t *left;
-    while ((left = fake_server_document(&server, "locks/old")) != NULL && clock_ms() < until) {
+    while ((left = fake_server_document(&server, "locks/old")) != NULL && test_now_ms() < until) {
         json_decref(left);
-        pause_ms(20);
+        test_sleep_ms(20);
     }
     assert_null(left);
     left = fake_server_document(&server, "locks/young");
@@ -319,13 +319,6 @@ static void cleaning_up_spares_counters(void **state)
 
 /* ---- list ---- */
 
-static bool count_lock(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    (*(int *)context)++;
-    return true;
-}
-
 static void listing_goes_through_all_pages(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
@@ -337,7 +330,7 @@ static void listing_goes_through_all_pages(void **state)
         snprintf(name, sizeof name, "%slocks/k%04d", PREFIX, i);
         /* Every second document is dead, and one in ten is not a lock. */
         snprintf(expires, sizeof expires, "%lld",
-                 (long long)wall_ms() + ((i % 2) != 0 ? 60000 : -60000));
+                 (long long)test_wall_ms() + ((i % 2) != 0 ? 60000 : -60000));
         json_object_set_new(
             many, name,
             i % 10 == 0 ? json_object()
@@ -352,7 +345,7 @@ static void listing_goes_through_all_pages(void **state)
     json_decref(many);
     fake_server_forget(&server);
     int seen = 0;
-    assert_status(SYNCGUARD_OK, syncguard_list(mine, NULL, count_lock, &seen, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list(mine, NULL, test_count_info, &seen, &err));
     assert_int_equal(seen, 350);
     assert_int_equal(fake_server_calls(&server, "runQuery"), 3);
     syncguard_close(mine);
@@ -447,27 +440,12 @@ static void collections_may_be_chosen(void **state)
 
 /* ---- doctor ---- */
 
-typedef struct findings {
-    syncguard_severity worst;
-    char text[1024];
-} findings;
-
-static void rules_finding_note(void *context, const syncguard_finding *finding)
-{
-    findings *f = context;
-    size_t length = strlen(f->text);
-    if (finding->severity > f->worst)
-        f->worst = finding->severity;
-    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
-             finding->topic, finding->text);
-}
-
 static void doctor_reports_what_is_missing(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 clock:"));
     assert_non_null(strstr(f.text, "0 index:"));
@@ -477,22 +455,22 @@ static void doctor_reports_what_is_missing(void **state)
     fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":400,"
                                "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "2 index:"));
     fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions: documents may not be queried"));
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
     syncguard_close(mine);
 }
@@ -531,7 +509,7 @@ static void doctor_reports_scans(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_decref(fake_server_control(&server, "PUT", "settings", cases[i].settings));
         findings f = {SYNCGUARD_FINE, ""};
-        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, rules_finding_note, &f, &err));
+        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
         if (strstr(f.text, cases[i].expected) == NULL)
             fail_msg("%s instead of %s", f.text, cases[i].expected);
         assert_int_equal(queries_by_id(), cases[i].queries);

@@ -34,21 +34,13 @@ static void unreadable_record_plant(const char *key, int64_t expires_at_ms, cons
 
 static void plant_again(const char *field, const char *value)
 {
-    unreadable_record_plant("k", wall_ms() + 60000, field, value);
-}
-
-static bool unreadable_info_count(void *context, const syncguard_lock_info_raw *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
+    unreadable_record_plant("k", test_wall_ms() + 60000, field, value);
 }
 
 static int unreadable_list_count(syncguard_backend *backend)
 {
     int count = 0;
-    assert_status(SYNCGUARD_OK,
-                  syncguard_list_raw(backend, NULL, unreadable_info_count, &count, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list_raw(backend, NULL, test_count_raw, &count, &err));
     return count;
 }
 
@@ -113,9 +105,9 @@ static void nor_beside_a_live_one(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    unreadable_record_plant("a", wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("a", test_wall_ms() + 60000, "owner", NULL);
     unreadable_record_plant("b", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
-    unreadable_record_plant("c", wall_ms() - 60000, "owner", NULL);
+    unreadable_record_plant("c", test_wall_ms() - 60000, "owner", NULL);
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
@@ -197,14 +189,14 @@ static void what_is_dead_is_taken_over(void **state)
     bool locked;
     for (size_t i = 0; i < sizeof shown / sizeof shown[0] + 1; i++) {
         damage d = i < sizeof shown / sizeof shown[0] ? shown[i] : (damage){"lockId", NULL};
-        unreadable_record_plant("k", wall_ms() - 60000, d.field, d.value);
+        unreadable_record_plant("k", test_wall_ms() - 60000, d.field, d.value);
         assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
         assert_false(locked);
         assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(mine, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
         assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
-        unreadable_record_plant("k", wall_ms() - 60000, d.field, d.value);
+        unreadable_record_plant("k", test_wall_ms() - 60000, d.field, d.value);
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     }
@@ -261,8 +253,7 @@ static void a_grant_without_a_fence_is_taken_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 5000;
+    syncguard_call call = test_call(5000);
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"damage_fence\",\"times\":1}]");
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
@@ -272,45 +263,30 @@ static void a_grant_without_a_fence_is_taken_back(void **state)
         document = fake_server_document(&server, "locks/k");
         if (document == NULL)
             break;
-        pause_ms(50);
+        test_sleep_ms(50);
     }
     assert_null(document);
     syncguard_close(mine);
-}
-
-typedef struct findings {
-    syncguard_severity worst;
-    char text[2048];
-} findings;
-
-static void unreadable_finding_note(void *context, const syncguard_finding *finding)
-{
-    findings *f = context;
-    size_t length = strlen(f->text);
-    if (finding->severity > f->worst)
-        f->worst = finding->severity;
-    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
-             finding->topic, finding->text);
 }
 
 static void firestore_doctor_finds_them(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    unreadable_record_plant("fine", wall_ms() + 60000, "owner", NULL);
-    unreadable_record_plant("dead", wall_ms() - 60000, "fence", NULL);
+    unreadable_record_plant("fine", test_wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("dead", test_wall_ms() - 60000, "fence", NULL);
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 records:"));
     unreadable_record_plant("secret-a", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
-    unreadable_record_plant("secret-b", wall_ms() + 60000, "fence", NULL);
+    unreadable_record_plant("secret-b", test_wall_ms() + 60000, "fence", NULL);
     json_decref(fake_server_control(&server, "PUT", "documents",
                                     "{\"" PREFIX "fence_counters/fence:x\":{},"
                                     "\"" PREFIX "fence_counters_2/y\":{},"
                                     "\"" PREFIX "locks-2/y\":{}}"));
     f = (findings){SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "1 records: 2 locks and 1 counters"));
     assert_null(strstr(f.text, "secret"));
     assert_null(strstr(f.text, "slashes"));
@@ -322,12 +298,12 @@ static void doctor_finds_locks_of_keys_with_slashes(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    unreadable_record_plant("a/b/c", wall_ms() + 60000, "owner", NULL);
+    unreadable_record_plant("a/b/c", test_wall_ms() + 60000, "owner", NULL);
     json_decref(fake_server_control(
         &server, "PUT", "documents",
         "{\"" PREFIX "fence_counters/fence:a/b/c\":{\"fence\":{\"stringValue\":\"1\"}}}"));
     findings f = {SYNCGUARD_FINE, ""};
-    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, unreadable_finding_note, &f, &err));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, findings_note, &f, &err));
     assert_non_null(strstr(f.text, "1 slashes: 2 documents"));
     assert_non_null(strstr(f.text, "0 records:"));
     syncguard_close(mine);

@@ -25,7 +25,7 @@ static void *firestore_waiter_run(void *context)
     syncguard_lock *lock = NULL;
     syncguard_error why;
     w->status = syncguard_lock_acquire(w->backend, w->key, &options, &lock, &why);
-    w->granted_ms = clock_ms();
+    w->granted_ms = test_now_ms();
     syncguard_lock_dispose(lock);
     return NULL;
 }
@@ -52,15 +52,15 @@ static double firestore_waiter_try_rate(size_t count, bool one_key, int64_t sett
     for (size_t i = 0; i < count; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", one_key ? 0 : (int)i);
-        fake_server_plant(&server, key, key, "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
+        fake_server_plant(&server, key, key, "AAAAAAAAAAAAAAAAAAAAAA", test_wall_ms() + 600000);
     }
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     for (size_t i = 0; i < count; i++)
         firestore_waiter_start(&waiters[i], mine, abort_object, one_key ? 0 : (int)i);
-    pause_ms(settle_ms);
+    test_sleep_ms(settle_ms);
     fake_server_forget(&server);
-    pause_ms(measure_ms);
+    test_sleep_ms(measure_ms);
     size_t tries = fake_server_calls(&server, "batchGet");
     syncguard_abort_trigger(abort_object);
     for (size_t i = 0; i < count; i++) {
@@ -91,12 +91,12 @@ static void one_waiter_is_not_slowed_down(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     (void)state;
-    fake_server_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
+    fake_server_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", test_wall_ms() + 600000);
     waiter w;
     firestore_waiter_start(&w, mine, NULL, 7);
-    pause_ms(3000);
+    test_sleep_ms(3000);
     fake_server_forget(&server);
-    pause_ms(3000);
+    test_sleep_ms(3000);
     json_t *log = fake_server_control(&server, "GET", "log", NULL);
     assert_true(json_array_size(log) >= 2);
     for (size_t i = 0; i < json_array_size(log); i++) {
@@ -105,7 +105,7 @@ static void one_waiter_is_not_slowed_down(void **state)
     }
     json_decref(log);
     json_decref(fake_server_control(&server, "PUT", "documents", "{\"" PREFIX "locks/k7\":null}"));
-    int64_t released = clock_ms();
+    int64_t released = test_now_ms();
     pthread_join(w.thread, NULL);
     assert_int_equal(w.status, SYNCGUARD_OK);
     assert_true(w.granted_ms - released < 3000);

@@ -17,23 +17,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server.h"
 #include "syncguard.h"
+#include "test_support.h"
 
 #define WORKERS 8
 #define DELAY_MS 25
 #define NOW "floor(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
 static pg_server *server;
-
-static void sleep_us(long us)
-{
-    struct timespec time = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
 
 /* ---- extend against acquire ---- */
 
@@ -65,7 +59,7 @@ static bool foreign_acquire(worker *self)
                   "SELECT count(*) FROM (SELECT 1 FROM syncguard_locks WHERE key = '%s' AND "
                   "expires_at_ms > " NOW " - 1000 FOR UPDATE) x",
                   self->key) == 0;
-    sleep_us(DELAY_MS * 1000);
+    test_sleep_us(DELAY_MS * 1000);
     if (dead)
         pg_sql(self->foreign,
                "INSERT INTO syncguard_locks VALUES ('%s', 'FFFFFFFFFFFFFFFFFFFF%02d', " NOW
@@ -83,7 +77,7 @@ static bool foreign_extend(worker *self)
                           "SELECT count(*) FROM (SELECT expires_at_ms FROM syncguard_locks WHERE "
                           "lock_id = '%s' FOR UPDATE) x WHERE expires_at_ms > " NOW " - 1000",
                           self->lock_id) == 1;
-    sleep_us(DELAY_MS * 1000);
+    test_sleep_us(DELAY_MS * 1000);
     if (live)
         pg_sql(self->foreign,
                "UPDATE syncguard_locks SET expires_at_ms = " NOW " + 30000 WHERE lock_id = '%s'",
@@ -117,7 +111,7 @@ static void *pg_race_extender_run(void *context)
     for (int i = 0; i < self->rounds; i++) {
         pthread_barrier_wait(&self->start);
         /* Late by 0 or 25 ms. In some rounds both sides are late. */
-        sleep_us(rand() % 8000 + (self->which == OURS && i % 3 != 0 ? DELAY_MS * 1000 : 0));
+        test_sleep_us(rand() % 8000 + (self->which == OURS && i % 3 != 0 ? DELAY_MS * 1000 : 0));
         self->extended = self->which == FOREIGN_EXTEND ? foreign_extend(self) : our_extend(self);
         pthread_barrier_wait(&self->end);
     }
@@ -142,7 +136,7 @@ static void *pg_race_acquirer_run(void *context)
                self->key, self->lock_id, self->which == OURS ? rand() % (DELAY_MS + 8) : 5,
                self->key);
         pthread_barrier_wait(&self->start);
-        sleep_us(rand() % 8000 + late * 1000);
+        test_sleep_us(rand() % 8000 + late * 1000);
         self->acquired = self->which == FOREIGN_ACQUIRE ? foreign_acquire(self) : our_acquire(self);
         pthread_barrier_wait(&self->end);
         self->both += self->extended && self->acquired;

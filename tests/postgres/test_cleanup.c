@@ -28,9 +28,9 @@ static long pg_cleanup_rows(void)
 
 static bool gone_within(int64_t ms)
 {
-    int64_t end = pg_now_ms() + ms;
-    while (pg_cleanup_rows() > 0 && pg_now_ms() < end)
-        pg_sleep_ms(20);
+    int64_t end = test_now_ms() + ms;
+    while (pg_cleanup_rows() > 0 && test_now_ms() < end)
+        test_sleep_ms(20);
     return pg_cleanup_rows() == 0;
 }
 
@@ -52,7 +52,7 @@ static void off_by_default(void **state)
              pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"));
     for (int i = 0; i < 200; i++)
         pg_cleanup_ask(backend);
-    pg_sleep_ms(300);
+    test_sleep_ms(300);
     assert_string_equal(pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"), before);
     syncguard_close(backend);
 }
@@ -64,7 +64,7 @@ static bool young_row_stays(syncguard_backend *backend, int dead_ms)
     pg_cleanup_plant(dead_ms);
     long expires = pg_number(plain, "SELECT max(expires_at_ms) FROM syncguard_locks");
     pg_cleanup_ask(backend);
-    pg_sleep_ms(120); /* more than the pause between two cleanups */
+    test_sleep_ms(120); /* more than the pause between two cleanups */
     bool kept = pg_cleanup_rows() == 1;
     long age = pg_number(plain, "SELECT " NOW " - %ld", expires);
     if (!kept && age < 2000)
@@ -82,7 +82,7 @@ static void waits_for_two_seconds_past_the_expiry(void **state)
         stayed = young_row_stays(backend, i < 6 ? 1800 - 100 * i : 1200);
     assert_true(stayed);
     pg_cleanup_plant(2200);
-    pg_sleep_ms(150); /* the pause between two cleanups */
+    test_sleep_ms(150); /* the pause between two cleanups */
     pg_cleanup_ask(backend);
     assert_true(gone_within(20000));
     syncguard_close(backend);
@@ -100,7 +100,7 @@ static void failure_is_silent(void **state)
                   "FUNCTION refuse()");
     for (int i = 0; i < 5; i++) {
         pg_cleanup_ask(backend);
-        pg_sleep_ms(120);
+        test_sleep_ms(120);
     }
     assert_int_equal(pg_cleanup_rows(), 1);
     pg_sql(plain, "DROP FUNCTION refuse CASCADE");
@@ -122,7 +122,7 @@ static void pg_cleanup_row_changes(const char *change)
     for (int i = 0; i < 500 && !waits; i++) {
         waits = pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                  "NOT granted") > 0;
-        pg_sleep_ms(2);
+        test_sleep_ms(2);
     }
     assert_true(waits);
     pg_sql(plain, "UPDATE syncguard_locks SET %s", change);
@@ -149,7 +149,7 @@ static void counters_stay(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
     long before = pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters");
     pg_sql(plain, "UPDATE syncguard_locks SET expires_at_ms = 1");
-    pg_sleep_ms(150);
+    test_sleep_ms(150);
     pg_cleanup_ask(backend);
     assert_true(gone_within(20000));
     assert_int_equal(pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters"), before);

@@ -92,7 +92,7 @@ static void no_descriptor_is_rate_limited(void **state)
     (void)state;
     int limited = 0;
     for (int spare = 0; spare < 8; spare++) {
-        syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "listen=0"));
+        syncguard_backend *backend = test_open(pg_url(server, DATABASE, "listen=0"));
         int next = dup(0);
         close(next);
         struct rlimit before;

@@ -26,16 +26,16 @@ typedef struct caller {
 static void *run_caller(void *context)
 {
     caller *self = context;
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     self->status = syncguard_release(self->backend, self->lock_id, &self->call, &self->error);
-    self->took_ms = pg_now_ms() - began;
+    self->took_ms = test_now_ms() - began;
     return NULL;
 }
 
 static void crowd_caller_start(caller *self, syncguard_backend *backend)
 {
     self->backend = backend;
-    assert_int_equal(pthread_create(&self->thread, NULL, run_caller, self), 0);
+    self->thread = test_start_thread(run_caller, self);
 }
 
 static void crowd_caller_expect(caller *self, syncguard_status status)
@@ -76,10 +76,10 @@ static void *pairs_of_one(void *context)
     syncguard_error own;
     while (!atomic_load(&stop)) {
         syncguard_grant grant;
-        int64_t began = pg_now_ms();
+        int64_t began = test_now_ms();
         int slowest = atomic_load(&slowest_ms);
         assert_int_equal(syncguard_acquire(context, key, 60000, NULL, &grant, &own), SYNCGUARD_OK);
-        int took = (int)(pg_now_ms() - began);
+        int took = (int)(test_now_ms() - began);
         assert_int_equal(syncguard_release(context, grant.lock_id, NULL, &own), SYNCGUARD_OK);
         while (took > slowest && !atomic_compare_exchange_weak(&slowest_ms, &slowest, took))
             ;
@@ -90,7 +90,7 @@ static void *pairs_of_one(void *context)
 
 static void *crowd_trigger_later(void *context)
 {
-    pg_sleep_ms(600);
+    test_sleep_ms(600);
     syncguard_abort_trigger(context);
     return NULL;
 }
@@ -99,7 +99,7 @@ static void *crowd_trigger_later(void *context)
  * needs the row is still ended by its deadline and its abort. */
 static void others_go_on(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=4&listen=0"));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, "pool_max=4&listen=0"));
     (void)state;
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
@@ -112,17 +112,17 @@ static void others_go_on(void **state)
     atomic_store(&slowest_ms, 0);
     pthread_t threads[12];
     for (int i = 0; i < 12; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, pairs_of_one, backend), 0);
+        threads[i] = test_start_thread(pairs_of_one, backend);
     caller release;
     for (int i = 0; i < 3; i++) {
-        release = (caller){.lock_id = grant.lock_id, .call = pg_call_of(900, NULL)};
+        release = (caller){.lock_id = grant.lock_id, .call = test_call(900)};
         crowd_caller_start(&release, backend);
         crowd_caller_expect(&release, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(release.took_ms, 800, 2000);
     }
-    release.call = pg_call_of(8000, abort_object);
-    pthread_t trigger;
-    assert_int_equal(pthread_create(&trigger, NULL, crowd_trigger_later, abort_object), 0);
+    release.call = test_call(8000);
+    release.call.abort_object = abort_object;
+    pthread_t trigger = test_start_thread(crowd_trigger_later, abort_object);
     crowd_caller_start(&release, backend);
     crowd_caller_expect(&release, SYNCGUARD_E_ABORTED);
     assert_in_range(release.took_ms, 500, 2000);
@@ -149,7 +149,7 @@ static void *pairs_with_short_deadlines(void *context)
     char key[40];
     syncguard_error own;
     while (!atomic_load(&stop)) {
-        syncguard_call call = pg_call_of(800 + rand_r(&seed) % 40, NULL);
+        syncguard_call call = test_call(800 + rand_r(&seed) % 40);
         if (rand_r(&seed) % 50 == 0)
             snprintf(key, sizeof key, "sleepy 0.81 %u", rand_r(&seed));
         else
@@ -168,24 +168,24 @@ static void *pairs_with_short_deadlines(void *context)
  * all its places, and the handle works. */
 static void crowd_in_trouble(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=3&listen=0"));
-    int64_t end = pg_now_ms() + 4000;
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, "pool_max=3&listen=0"));
+    int64_t end = test_now_ms() + 4000;
     (void)state;
     atomic_store(&stop, false);
     atomic_store(&pairs, 0);
     pthread_t threads[12];
     for (int i = 0; i < 12; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, pairs_with_short_deadlines, backend), 0);
-    while (pg_now_ms() < end) {
+        threads[i] = test_start_thread(pairs_with_short_deadlines, backend);
+    while (test_now_ms() < end) {
         pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('crowd-1'))");
-        pg_sleep_ms(150);
+        test_sleep_ms(150);
         pg_sql(foreign, "SELECT pg_advisory_unlock_all()");
         pg_sql(plain, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
                       "application_name = 'syncguard' LIMIT 1");
-        pg_sleep_ms(50);
+        test_sleep_ms(50);
         pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
                       "application_name = 'syncguard'");
-        pg_sleep_ms(50);
+        test_sleep_ms(50);
     }
     atomic_store(&stop, true);
     for (int i = 0; i < 12; i++)
@@ -193,10 +193,10 @@ static void crowd_in_trouble(void **state)
     print_message("    %d pairs\n", atomic_load(&pairs));
     assert_true(atomic_load(&pairs) > 20);
     /* Unresolved requests are still being undone, which occupies a place now and then. */
-    end = pg_now_ms() + 10000;
+    end = test_now_ms() + 10000;
     while (free_places(backend) != 3) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(5);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(5);
     }
     assert_int_equal(queue_length(backend), 0);
     for (int i = 0; i < 6; i++) {

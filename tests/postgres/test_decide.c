@@ -78,7 +78,7 @@ static void contended_acquire_changes_nothing(void **state)
 
 static void *commit_soon(void *context)
 {
-    pg_sleep_ms(40);
+    test_sleep_ms(40);
     pg_sql(context, "COMMIT");
     return NULL;
 }
@@ -96,8 +96,7 @@ static void overtaken_acquire_changes_nothing(void **state)
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "UPDATE syncguard_locks SET expires_at_ms = expires_at_ms + 60000 WHERE "
                         "key = 'overtaken'");
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, commit_soon, foreign), 0);
+        pthread_t thread = test_start_thread(commit_soon, foreign);
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(backend, "overtaken", 30000, NULL, &grant, &err));
         pthread_join(thread, NULL);
@@ -141,7 +140,7 @@ static void counter_ends_at_its_limit(void **state)
 
 static void *unlock_later(void *context)
 {
-    pg_sleep_ms(1500);
+    test_sleep_ms(1500);
     pg_sql(context, "COMMIT");
     return NULL;
 }
@@ -156,8 +155,7 @@ static void clock_is_read_after_the_wait(void **state)
     set_age("late", 5000);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    pthread_t thread = test_start_thread(unlock_later, foreign);
     syncguard_grant grant = pg_lock_take("late", 10000);
     pthread_join(thread, NULL);
     assert_true(grant.expires_at_ms - 10000 >
@@ -167,7 +165,7 @@ static void clock_is_read_after_the_wait(void **state)
     set_age("late", 0);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
-    assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    thread = test_start_thread(unlock_later, foreign);
     int64_t expires;
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
@@ -176,7 +174,7 @@ static void clock_is_read_after_the_wait(void **state)
     set_age("late", 0);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
-    assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    thread = test_start_thread(unlock_later, foreign);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err));
     pthread_join(thread, NULL);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, old.lock_id, NULL, &err));
@@ -187,12 +185,12 @@ static void clock_is_read_after_the_wait(void **state)
 static void advisory_lock_is_the_agreed_one(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_call call = test_call(300);
     syncguard_grant holder = pg_lock_take("advisory", 30000);
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('advisory'))");
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "advisory", 30000, &call, &grant, &err));
@@ -201,7 +199,7 @@ static void advisory_lock_is_the_agreed_one(void **state)
                   syncguard_extend(backend, holder.lock_id, 30000, &call, &expires, &err));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_release(backend, holder.lock_id, &call, &err));
-    assert_true(pg_now_ms() - began < 6000);
+    assert_true(test_now_ms() - began < 6000);
     pg_sql(foreign, "COMMIT");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
     PQfinish(foreign);
@@ -228,7 +226,7 @@ static void *try_it(void *context)
         self->status = syncguard_extend(backend, self->lock_id, 30000, &self->call, &expires, &own);
     else
         self->status = syncguard_release(backend, self->lock_id, &self->call, &own);
-    self->ended = pg_now_ms();
+    self->ended = test_now_ms();
     return NULL;
 }
 
@@ -240,7 +238,7 @@ static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
     for (int i = 0; i < 1500 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err);
         if (status == SYNCGUARD_LOCKED)
-            pg_sleep_ms(10);
+            test_sleep_ms(10);
     }
     assert_status(SYNCGUARD_OK, status);
     return grant;
@@ -254,22 +252,22 @@ static void row_of_a_foreign_session(void **state)
     syncguard_abort *abort_object = NULL;
     for (int kind = 0; kind < 3; kind++) {
         syncguard_grant holder = take_after_undo("row", 30000);
-        attempt one = {.key = "row", .kind = kind, .call = pg_call_of(300, NULL)};
+        attempt one = {.key = "row", .kind = kind, .call = test_call(300)};
         memcpy(one.lock_id, holder.lock_id, sizeof one.lock_id);
         if (kind == 0) /* with a live lock the result would be LOCKED at once */
             set_age("row", 5000);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
-        int64_t began = pg_now_ms();
+        int64_t began = test_now_ms();
         (void)try_it(&one);
         assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(one.ended - began, 250, 2500);
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
-        one.call = pg_call_of(10000, abort_object);
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
-        pg_sleep_ms(150);
-        began = pg_now_ms();
+        one.call = test_call(10000);
+        one.call.abort_object = abort_object;
+        pthread_t thread = test_start_thread(try_it, &one);
+        test_sleep_ms(150);
+        began = test_now_ms();
         syncguard_abort_trigger(abort_object);
         pthread_join(thread, NULL);
         assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
@@ -294,14 +292,14 @@ static void abandoned_acquire_is_undone(void **state)
     syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     attempt one = {.key = "ghost", .kind = 0};
-    one.call = pg_call_of(10000, abort_object);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
-    pg_sleep_ms(150);
+    one.call = test_call(10000);
+    one.call.abort_object = abort_object;
+    pthread_t thread = test_start_thread(try_it, &one);
+    test_sleep_ms(150);
     syncguard_abort_trigger(abort_object);
     pthread_join(thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
-    pg_sleep_ms(200);
+    test_sleep_ms(200);
     /* The request is cancelled on the server too: no session waits there any more. */
     assert_int_equal(pg_number(plain,
                                "SELECT count(*) FROM pg_stat_activity WHERE "
@@ -310,7 +308,7 @@ static void abandoned_acquire_is_undone(void **state)
                                " AND now() - xact_start > '1 s'"),
                      0);
     pg_sql(foreign, "COMMIT");
-    pg_sleep_ms(300);
+    test_sleep_ms(300);
     bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "ghost", NULL, &locked, &err));
     assert_false(locked);
@@ -339,7 +337,7 @@ static void errors_leave_no_open_transaction(void **state)
 static void waiting_transactions_are_bounded_on_the_server(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = pg_call_of(2000, NULL);
+    syncguard_call call = test_call(2000);
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bounded'))");
@@ -352,27 +350,19 @@ static void waiting_transactions_are_bounded_on_the_server(void **state)
     PQfinish(foreign);
 }
 
-static bool count_live(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
-}
-
 /* A read with more time than usual may use it, although the session's limit is the usual one. */
 static void reads_have_the_time_that_they_are_given(void **state)
 {
-    syncguard_backend *hasty = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=1000"));
+    syncguard_backend *hasty = test_open(pg_url(server, DATABASE, "timeout_ms=1000"));
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = pg_call_of(20000, NULL);
+    syncguard_call call = test_call(20000);
     syncguard_grant grant = pg_lock_take("patient", 60000);
     (void)state;
     syncguard_lock_info info;
     for (int kind = 0; kind < 4; kind++) {
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+        pthread_t thread = test_start_thread(unlock_later, foreign);
         bool locked = false;
         int count = 0;
         if (kind == 0)
@@ -384,7 +374,8 @@ static void reads_have_the_time_that_they_are_given(void **state)
             assert_status(SYNCGUARD_OK,
                           syncguard_get_by_id(hasty, grant.lock_id, &call, &info, &err));
         else
-            assert_status(SYNCGUARD_OK, syncguard_list(hasty, &call, count_live, &count, &err));
+            assert_status(SYNCGUARD_OK,
+                          syncguard_list(hasty, &call, test_count_info, &count, &err));
         assert_true(kind != 0 || locked);
         assert_true(kind != 3 || count > 0);
         pthread_join(thread, NULL);
@@ -416,10 +407,10 @@ static void threads_share_few_connections(void **state)
     static const char *const queries[] = {"pool_max=1", "pool_max=3"};
     (void)state;
     for (size_t q = 0; q < 2; q++) {
-        syncguard_backend *shared = pg_open_or_fail(pg_url(server, DATABASE, queries[q]));
+        syncguard_backend *shared = test_open(pg_url(server, DATABASE, queries[q]));
         pthread_t threads[SHARERS];
         for (int i = 0; i < SHARERS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, pg_backend_share, shared), 0);
+            threads[i] = test_start_thread(pg_backend_share, shared);
         for (int i = 0; i < SHARERS; i++) {
             void *failed;
             pthread_join(threads[i], &failed);
@@ -453,7 +444,7 @@ static void list_goes_over_pages(void **state)
                   "CASE WHEN i %% 2 = 0 THEN 60000 ELSE -60000 END, 0, '000000000000001', 'page' "
                   "|| i FROM generate_series(1, 2400) i");
     int count = 0;
-    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_live, &count, &err));
+    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, test_count_info, &count, &err));
     assert_true(count >= 1200 && count < 1300);
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE key LIKE 'page%%'");
 }
@@ -481,7 +472,7 @@ static void diagnose_reports_what_is_wrong(void **state)
                   syncguard_examine(backend, NULL, pg_doctor_finding_note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_FINE);
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = off");
-    syncguard_backend *fresh = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *fresh = test_open(pg_url(server, DATABASE, NULL));
     assert_status(SYNCGUARD_OK,
                   syncguard_examine(fresh, NULL, pg_doctor_finding_note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_WARN);
@@ -499,7 +490,7 @@ static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
     pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'");
     pg_sql(plain, "SELECT pg_reload_conf()");
     pg_sql(plain, "SELECT pg_sleep(0.5)");
-    syncguard_backend *fresh = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *fresh = test_open(pg_url(server, DATABASE, NULL));
     findings found = {0, ""};
     assert_status(SYNCGUARD_OK,
                   syncguard_examine(fresh, NULL, pg_doctor_finding_note, &found, &err));
@@ -517,7 +508,7 @@ int main(void)
     server = pg_server_start(NULL);
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
-    backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    backend = test_open(pg_url(server, DATABASE, NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_as_agreed),
         cmocka_unit_test(contended_acquire_changes_nothing),

@@ -16,13 +16,6 @@
 static pg_server *server;
 static PGconn *plain;
 
-static void pg_faults_pair(syncguard_backend *backend, const char *key)
-{
-    syncguard_grant grant;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-}
-
 static void pg_faults_expect_refusal(const char *url, syncguard_status status, const char *native)
 {
     assert_status(status, first_use(url));
@@ -48,7 +41,7 @@ static void pg_faults_pool_widen(syncguard_backend *backend)
 {
     pthread_t threads[8];
     for (int i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, hold_a_while, backend), 0);
+        threads[i] = test_start_thread(hold_a_while, backend);
     for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
 }
@@ -56,7 +49,7 @@ static void pg_faults_pool_widen(syncguard_backend *backend)
 static void restart_is_not_noticed(void **state)
 {
     static const int modes[] = {SIGINT, SIGQUIT, SIGKILL};
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         pg_faults_pool_widen(backend);
@@ -68,7 +61,7 @@ static void restart_is_not_noticed(void **state)
         plain = pg_plain(server, DATABASE);
         /* A grant is on the disk; the first call afterwards works. */
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-        pg_faults_pair(backend, "after");
+        acquire_and_release(backend, "after");
         pg_faults_pool_widen(backend);
     }
     syncguard_close(backend);
@@ -76,23 +69,23 @@ static void restart_is_not_noticed(void **state)
 
 static void server_that_is_down(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
-    pg_faults_pair(backend, "before");
+    acquire_and_release(backend, "before");
     PQfinish(plain);
     pg_server_down(server, SIGINT);
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
-    assert_true(pg_now_ms() - began < 3000);
+    assert_true(test_now_ms() - began < 3000);
     pg_faults_expect_refusal(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     /* Opening needs no server. */
-    syncguard_backend *late = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *late = test_open(pg_url(server, DATABASE, NULL));
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
-    pg_faults_pair(backend, "down");
-    pg_faults_pair(late, "down");
+    acquire_and_release(backend, "down");
+    acquire_and_release(late, "down");
     syncguard_close(backend);
     syncguard_close(late);
 }
@@ -106,7 +99,7 @@ static void *pg_faults_terminate(void *context)
     while (!atomic_load(&stop)) {
         pg_sql(pg, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "
                    "application_name = 'syncguard'");
-        pg_sleep_ms(100);
+        test_sleep_ms(100);
     }
     PQfinish(pg);
     return NULL;
@@ -117,16 +110,15 @@ static void *pg_faults_terminate(void *context)
  * it. */
 static void terminated_in_the_middle(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    int64_t end = pg_now_ms() + 3000;
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
+    int64_t end = test_now_ms() + 3000;
     (void)state;
     atomic_store(&stop, false);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, pg_faults_terminate, NULL), 0);
+    pthread_t thread = test_start_thread(pg_faults_terminate, NULL);
     char last[SYNCGUARD_FENCE_SIZE] = "";
     int done = 0;
     int failed = 0;
-    while (pg_now_ms() < end) {
+    while (test_now_ms() < end) {
         syncguard_grant grant;
         syncguard_status status = syncguard_acquire(backend, "shot", 30000, NULL, &grant, &err);
         if (status == SYNCGUARD_OK) {
@@ -140,26 +132,15 @@ static void terminated_in_the_middle(void **state)
         } else {
             assert_true(status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_LOCKED);
             failed++;
-            pg_sleep_ms(1);
+            test_sleep_ms(1);
         }
     }
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     print_message("    %d pairs, %d refusals\n", done, failed);
     assert_true(done > 5);
-    pg_faults_pair(backend, "after");
+    acquire_and_release(backend, "after");
     syncguard_close(backend);
-}
-
-/* Connections that telemetry has counted as replaced. */
-static long pg_reconnects_total(const syncguard_backend *backend)
-{
-    static const char name[] = "\nsyncguard_reconnects_total{";
-    static char text[65536];
-    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
-    const char *at = strstr(text, name);
-    assert_non_null(at);
-    return strtol(strchr(at, '}') + 1, NULL, 10);
 }
 
 static atomic_int replaced_lines;
@@ -184,13 +165,13 @@ static void pg_reconnects_are_counted(void **state)
                                                &options, &bare, &err));
     syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &counted, &err));
-    pg_faults_pair(counted, "counted");
-    assert_int_equal(pg_reconnects_total(counted), 0);
+    acquire_and_release(counted, "counted");
+    assert_int_equal(test_reconnects_total(counted), 0);
     for (int i = 1; i <= 2; i++) {
         pg_sql(plain, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
                       "application_name = 'counted'");
-        pg_faults_pair(counted, "counted");
-        assert_int_equal(pg_reconnects_total(counted), i);
+        acquire_and_release(counted, "counted");
+        assert_int_equal(test_reconnects_total(counted), i);
         assert_int_equal(atomic_load(&replaced_lines), i);
     }
     syncguard_close(counted);
@@ -200,26 +181,26 @@ static void pg_reconnects_are_counted(void **state)
 static void hanging_server(void **state)
 {
     syncguard_backend *backend =
-        pg_open_or_fail(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
-    syncguard_call call = pg_call_of(300, NULL);
-    syncguard_call longer = pg_call_of(4000, NULL);
+        test_open(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
+    syncguard_call call = test_call(300);
+    syncguard_call longer = test_call(4000);
     (void)state;
-    pg_faults_pair(backend, "hang");
+    acquire_and_release(backend, "hang");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'hang'");
     assert_true(pid > 1);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
-    assert_in_range(pg_now_ms() - began, 280, 2500);
+    assert_in_range(test_now_ms() - began, 280, 2500);
     bool locked;
     /* The next request gets a connection of its own. */
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &longer, &locked, &err));
     /* The request in flight is carried out when the process wakes up, and then undone. */
     assert_int_equal(kill(pid, SIGCONT), 0);
-    pg_sleep_ms(1500);
+    test_sleep_ms(1500);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "hang", NULL, &locked, &err));
     assert_false(locked);
     syncguard_close(backend);
@@ -238,9 +219,9 @@ static void silent_peer(void **state)
     char url[128];
     snprintf(url, sizeof url, "postgres://u:pw-marker-SECRET@127.0.0.1:%d/x?timeout_ms=300",
              ntohs(address.sin_port));
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     pg_faults_expect_refusal(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
-    assert_in_range(pg_now_ms() - began, 250, 2500);
+    assert_in_range(test_now_ms() - began, 250, 2500);
     close(fd);
 }
 
@@ -255,7 +236,7 @@ static void set_hba(const char *lines)
     fputs(lines, file);
     fclose(file);
     pg_sql(plain, "SELECT pg_reload_conf()");
-    pg_sleep_ms(200);
+    test_sleep_ms(200);
 }
 
 static void wrong_credentials_are_refused(void **state)
@@ -271,8 +252,7 @@ static void wrong_credentials_are_refused(void **state)
                              SYNCGUARD_E_AUTH_FAILED, "");
     pg_faults_expect_refusal(pg_url_as(server, "barred", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED,
                              "28000");
-    syncguard_close(
-        pg_open_or_fail(pg_url_as(server, "secretive:pw-marker-right", DATABASE, NULL)));
+    syncguard_close(test_open(pg_url_as(server, "secretive:pw-marker-right", DATABASE, NULL)));
 }
 
 static void wrong_places(void **state)
@@ -306,7 +286,7 @@ static void connection_limit(void **state)
 
 static void *wait_in_server(void *context)
 {
-    syncguard_call call = pg_call_of(20000, NULL);
+    syncguard_call call = test_call(20000);
     syncguard_grant grant;
     syncguard_error own;
     return (void *)(intptr_t)syncguard_acquire(context, "stuck", 30000, &call, &grant, &own);
@@ -314,7 +294,7 @@ static void *wait_in_server(void *context)
 
 static void *unlock_soon(void *context)
 {
-    pg_sleep_ms(500);
+    test_sleep_ms(500);
     pg_sql(context, "SELECT pg_advisory_unlock(hashtext('stuck'))");
     return NULL;
 }
@@ -324,24 +304,24 @@ static void renewal_waits_where_connections_are_limited(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 20000), NULL};
-    int64_t end = pg_now_ms() + 15000;
+    int64_t end = test_now_ms() + 15000;
     (void)state;
     pg_sql(plain, "CREATE ROLE two LOGIN CONNECTION LIMIT 2");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO two");
     syncguard_backend *backend =
-        pg_open_or_fail(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
+        test_open(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "kept", 60000, NULL, &grant, &err));
     pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
     pthread_t threads[3];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, wait_in_server, backend), 0);
+        threads[i] = test_start_thread(wait_in_server, backend);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
                             "granted") < 2) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(10);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(10);
     }
-    assert_int_equal(pthread_create(&threads[2], NULL, unlock_soon, foreign), 0);
+    threads[2] = test_start_thread(unlock_soon, foreign);
     syncguard_extend_op item = {.ttl_ms = 60000};
     item.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_OK, sg_pg_extend_many(backend, &item, 1, &limits, &err));
@@ -362,7 +342,7 @@ static void read_only(void **state)
     pg_sql(plain, "CREATE ROLE reader LOGIN");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO reader");
     pg_sql(plain, "ALTER ROLE reader SET default_transaction_read_only = on");
-    syncguard_backend *backend = pg_open_or_fail(pg_url_as(server, "reader", DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url_as(server, "reader", DATABASE, NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "ro", 30000, NULL, &grant, &err));
@@ -373,7 +353,7 @@ static void read_only(void **state)
 static void *cancel_soon(void *context)
 {
     (void)context;
-    pg_sleep_ms(200);
+    test_sleep_ms(200);
     pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
                   "application_name = 'syncguard'");
     return NULL;
@@ -397,7 +377,7 @@ static void codes_not_texts(void **state)
         {"42P05", SYNCGUARD_E_SERVICE_UNAVAILABLE}, {"XX000", SYNCGUARD_E_INTERNAL},
         {"22012", SYNCGUARD_E_SERVICE_UNAVAILABLE}, {"P0001", SYNCGUARD_E_INTERNAL},
     };
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain,
            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -418,15 +398,14 @@ static void codes_not_texts(void **state)
                                           "fence_key LIKE 'fence:code:%%'"),
                          0);
     }
-    pthread_t thread;
     /* An administrator cancels the statement. */
-    assert_int_equal(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
+    pthread_t thread = test_start_thread(cancel_soon, NULL);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "sleepy", 30000, NULL, &grant, &err));
     assert_string_equal(err.native, "57014");
     pthread_join(thread, NULL);
     pg_sql(plain, "DROP FUNCTION fail() CASCADE");
-    pg_faults_pair(backend, "after");
+    acquire_and_release(backend, "after");
     syncguard_close(backend);
 }
 
@@ -455,16 +434,16 @@ static void tls_is_verified_on_remote_hosts(void **state)
     pg_faults_expect_refusal(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslmode=require",
              secure->port);
-    syncguard_close(pg_open_or_fail(url));
+    syncguard_close(test_open(url));
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslrootcert=%s/cert.pem",
              secure->port, secure->folder);
     {
-        syncguard_backend *backend = pg_open_or_fail(url);
-        pg_faults_pair(backend, "tls");
+        syncguard_backend *backend = test_open(url);
+        acquire_and_release(backend, "tls");
         pg_faults_pool_widen(backend);
         syncguard_close(backend);
     }
-    syncguard_close(pg_open_or_fail(pg_url(secure, DATABASE, NULL)));
+    syncguard_close(test_open(pg_url(secure, DATABASE, NULL)));
     pg_server_end(secure);
     /* A server without TLS on a remote host is refused as well. */
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, server->port);
@@ -487,7 +466,7 @@ static void failover_is_followed(void **state)
     char url[256];
     snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/" DATABASE,
              standby->port, primary->port);
-    syncguard_backend *backend = pg_open_or_fail(url);
+    syncguard_backend *backend = test_open(url);
     pg_faults_pool_widen(backend);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &grant, &err));
@@ -499,9 +478,9 @@ static void failover_is_followed(void **state)
     snprintf(standby->settings, sizeof standby->settings, "fsync=off");
     pg_server_down(standby, SIGINT);
     pg_server_up(standby);
-    int64_t end = pg_now_ms() + 15000;
+    int64_t end = test_now_ms() + 15000;
     while (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
-        assert_true(pg_now_ms() < end);
+        assert_true(test_now_ms() < end);
     syncguard_grant next;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &next, &err));
     assert_true(strcmp(next.fence, grant.fence) > 0);
@@ -513,20 +492,20 @@ static void failover_is_followed(void **state)
 /* The server behind one address becomes read-only: connections are replaced. */
 static void role_change_under_open_connections(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
-    pg_faults_pair(backend, "role");
+    acquire_and_release(backend, "role");
     /* Only sessions that exist already are read-only. */
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET default_transaction_read_only = on");
     {
-        syncguard_backend *stale = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+        syncguard_backend *stale = test_open(pg_url(server, DATABASE, NULL));
         PGconn *other = pg_plain(server, "postgres");
         pg_sql(other, "ALTER DATABASE " DATABASE " RESET default_transaction_read_only");
         PQfinish(other);
-        pg_faults_pair(stale, "role");
+        acquire_and_release(stale, "role");
         syncguard_close(stale);
     }
-    pg_faults_pair(backend, "role");
+    acquire_and_release(backend, "role");
     syncguard_close(backend);
 }
 

@@ -34,7 +34,7 @@ static syncguard_lock *pg_idle_hold(syncguard_backend *backend)
     options.on_lost = pg_idle_on_lost;
     syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "idle", &options, &lock, &err));
-    pg_sleep_ms(10);
+    test_sleep_ms(10);
     return lock;
 }
 
@@ -46,15 +46,15 @@ static void pg_idle_terminate(void)
 
 static void pg_broken_connection_renews(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     syncguard_lock *lock = pg_idle_hold(backend);
     (void)state;
     for (int i = 0; i < 2; i++) {
         int64_t expiry = syncguard_lock_expires_at_ms(lock);
-        int64_t end = pg_now_ms() + LONGEST_WAIT_MS;
+        int64_t end = test_now_ms() + LONGEST_WAIT_MS;
         pg_idle_terminate();
-        while (syncguard_lock_expires_at_ms(lock) == expiry && pg_now_ms() < end)
-            pg_sleep_ms(10);
+        while (syncguard_lock_expires_at_ms(lock) == expiry && test_now_ms() < end)
+            test_sleep_ms(10);
         assert_true(syncguard_lock_expires_at_ms(lock) > expiry);
         assert_true(syncguard_lock_held(lock));
     }
@@ -64,14 +64,14 @@ static void pg_broken_connection_renews(void **state)
 
 static void pg_holder_learns_of_lost_lock(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     syncguard_lock *lock = pg_idle_hold(backend);
-    int64_t end = pg_now_ms() + LONGEST_WAIT_MS;
+    int64_t end = test_now_ms() + LONGEST_WAIT_MS;
     (void)state;
     pg_sql(plain, "DELETE FROM syncguard_locks");
     pg_idle_terminate();
-    while (atomic_load(&losses) == 0 && pg_now_ms() < end)
-        pg_sleep_ms(10);
+    while (atomic_load(&losses) == 0 && test_now_ms() < end)
+        test_sleep_ms(10);
     assert_int_equal(atomic_load(&losses), 1);
     assert_int_equal(atomic_load(&last_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);

@@ -17,7 +17,7 @@ static PGconn *plain;
 static void expect_bound(const char *url)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_backend *backend = pg_open_or_fail(url);
+    syncguard_backend *backend = test_open(url);
     syncguard_grant grant;
     bool answered = false;
     pg_sql(foreign, "BEGIN");
@@ -50,7 +50,7 @@ static void bounds_hold_whatever_the_session_was_told(void **state)
 
 static void expect_pair(const char *url)
 {
-    syncguard_backend *backend = pg_open_or_fail(url);
+    syncguard_backend *backend = test_open(url);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "level", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 30000, NULL,
@@ -91,8 +91,8 @@ static void handles_keep_their_tables(void **state)
     const char *query = "lock_table=locks_b&fence_table=fences_b";
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, DATABASE, query), NULL, NULL, NULL, &err));
-    syncguard_backend *a = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
-    syncguard_backend *b = pg_open_or_fail(pg_url(&via, DATABASE, query));
+    syncguard_backend *a = test_open(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *b = test_open(pg_url(&via, DATABASE, query));
     PGconn *through[2];
     for (int i = 0; i < 2; i++) {
         through[i] = PQconnectdb(pg_url(&via, DATABASE, "sslmode=disable"));
@@ -148,8 +148,8 @@ static void names_tell_texts_apart(void **state)
 /* A waiter leaves nothing behind in sessions that all clients share. */
 static void listener_leaves_the_sessions_alone(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(&via, DATABASE, "listen=1"));
-    syncguard_backend *other = pg_open_or_fail(pg_url(&via, DATABASE, "listen=1"));
+    syncguard_backend *holder = test_open(pg_url(&via, DATABASE, "listen=1"));
+    syncguard_backend *other = test_open(pg_url(&via, DATABASE, "listen=1"));
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;

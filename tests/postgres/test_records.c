@@ -20,13 +20,6 @@ static void pg_records_warning_count(void *context, syncguard_log_level level, c
         logged++;
 }
 
-static bool count_listed(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
-}
-
 static void pg_records_damage(const char *key, const char *change)
 {
     pg_sql(plain, "UPDATE syncguard_locks SET %s WHERE key = '%s'", change, key);
@@ -55,7 +48,7 @@ static void live_record_is_held(void **state)
                       syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
         logged = 0;
         int listed = 0;
-        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, test_count_info, &listed, &err));
         assert_int_equal(listed, 0);
         assert_int_equal(logged, 1);
         int64_t expires = 0;
@@ -124,7 +117,7 @@ static void unreadable_expiry_is_left_alone(void **state)
         assert_int_equal(ops[1].status, SYNCGUARD_OK);
         logged = 0;
         int listed = 0;
-        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, test_count_info, &listed, &err));
         assert_int_equal(listed, 1);
         assert_int_equal(logged, 1);
         assert_int_equal(

@@ -80,12 +80,6 @@ static void pg_rights_permit(int without)
     }
 }
 
-static bool pg_rights_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context, (void)info;
-    return true;
-}
-
 static char lacking[1024]; /* what the doctor reported about privileges */
 
 static void pg_rights_finding_note(void *context, const syncguard_finding *finding)
@@ -109,7 +103,7 @@ static void pg_rights_note_status(syncguard_status status)
 /* Each operation once, a waiter that is woken, a renewal, a takeover. */
 static void pg_rights_use_all(const char *url)
 {
-    syncguard_backend *backend = pg_open_or_fail(url);
+    syncguard_backend *backend = test_open(url);
     refused = 0;
     pg_sql(plain, "DELETE FROM apart." LOCKS);
     pg_sql(plain, "INSERT INTO apart." LOCKS
@@ -121,7 +115,7 @@ static void pg_rights_use_all(const char *url)
     pg_rights_note_status(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
     pg_rights_note_status(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    pg_rights_note_status(syncguard_list(backend, NULL, pg_rights_info_ignore, NULL, &err));
+    pg_rights_note_status(syncguard_list(backend, NULL, test_ignore_info, NULL, &err));
     lacking[0] = '\0';
     assert_status(SYNCGUARD_OK,
                   syncguard_examine(backend, NULL, pg_rights_finding_note, NULL, &err));

@@ -31,7 +31,7 @@ static void setup_twice(void **state)
     PGconn *pg = fresh_database("twice");
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
-    syncguard_backend *backend = pg_open_or_fail(url);
+    syncguard_backend *backend = test_open(url);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
@@ -101,7 +101,7 @@ static void setup_by_many_at_once(void **state)
         const char *url = pg_url(server, "many", NULL);
         pg_sql(pg, "DROP TABLE IF EXISTS syncguard_locks, syncguard_fence_counters");
         for (int i = 0; i < CALLERS; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, pg_schema_set_up, (void *)url), 0);
+            threads[i] = test_start_thread(pg_schema_set_up, (void *)url);
         for (int i = 0; i < CALLERS; i++) {
             void *result;
             pthread_join(threads[i], &result);
@@ -126,11 +126,11 @@ static void refused_setup_ends_its_session(void **state)
                   syncguard_setup(pg_url(server, "refused", "pooler=1&application_name=refused"),
                                   NULL, NULL, NULL, &err));
     assert_string_equal(err.native, "55P03");
-    int64_t end = pg_now_ms() + 10000;
+    int64_t end = test_now_ms() + 10000;
     while (pg_number(pg, "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
                          "'refused'") > 0) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(20);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(20);
     }
     PQfinish(pg);
 }
@@ -148,7 +148,7 @@ static void printed_statements_do_it_alone(void **state)
     pg_sql(pg, "CREATE SCHEMA app");
     for (int i = 0; i < 2; i++)
         assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, run_line, pg, &err));
-    syncguard_close(pg_open_or_fail(url));
+    syncguard_close(test_open(url));
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM app.\"Locks\""), 0);
     PQfinish(pg);
 }
@@ -280,7 +280,7 @@ static void rows_are_enough_after_setup(void **state)
     assert_string_equal(err.native, "42501");
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, "least", NULL), NULL, NULL, NULL, &err));
-    syncguard_backend *backend = pg_open_or_fail(pg_url_as(server, "least", "least", NULL));
+    syncguard_backend *backend = test_open(pg_url_as(server, "least", "least", NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_AUTH_FAILED,
                   syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
@@ -346,10 +346,10 @@ static void url_forms(void **state)
     char url[256];
     snprintf(url, sizeof url, "postgresql:///twice?host=%s&port=%d&user=postgres&timeout_ms=4000",
              server->folder, server->port);
-    syncguard_close(pg_open_or_fail(url));
+    syncguard_close(test_open(url));
     snprintf(url, sizeof url,
              "postgres://postgres@localhost:%d/twice?application_name=x&pool_max=2", server->port);
-    syncguard_close(pg_open_or_fail(url));
+    syncguard_close(test_open(url));
     snprintf(url, sizeof url,
              "postgres://postgres:pw-marker-SECRET@127.0.0.1:%d/twice?no_such=SECRET",
              server->port);

@@ -46,13 +46,13 @@ static syncguard_backend *open_primary(int64_t timeout_ms)
 {
     char query[64];
     snprintf(query, sizeof query, "timeout_ms=%lld", (long long)timeout_ms);
-    return pg_open_or_fail(pg_url(primary, DATABASE, query));
+    return test_open(pg_url(primary, DATABASE, query));
 }
 
 static void *standby_acquire_run(void *context)
 {
     request *r = context;
-    syncguard_call call = pg_call_of(r->timeout_ms, NULL);
+    syncguard_call call = test_call(r->timeout_ms);
     r->status = syncguard_acquire(r->backend, r->key, TTL_MS, &call, &r->grant, &r->err);
     return NULL;
 }
@@ -60,7 +60,7 @@ static void *standby_acquire_run(void *context)
 static void *standby_extend_run(void *context)
 {
     request *r = context;
-    syncguard_call call = pg_call_of(r->timeout_ms, NULL);
+    syncguard_call call = test_call(r->timeout_ms);
     int64_t expires = 0;
     r->status = syncguard_extend(r->backend, r->lock_id, TTL_MS, &call, &expires, &r->err);
     return NULL;
@@ -82,19 +82,19 @@ static void *run_batch(void *context)
 /* Ends the waits for the standby in the given way, as soon as there are count of them. */
 static void end_waits(ending how, long count)
 {
-    int64_t end = pg_now_ms() + 10000;
+    int64_t end = test_now_ms() + 10000;
     if (how == TIMEOUT)
         return;
     while (pg_number(plain, "SELECT count(*) " WAITING) < count) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(10);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(10);
     }
     pg_sql(plain, "SELECT %s " WAITING, ending_calls[how]);
 }
 
 static void standby_request_start(request *r, void *(*run)(void *))
 {
-    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
+    r->thread = test_start_thread(run, r);
 }
 
 static void standby_request_finish(request *r)
@@ -106,11 +106,11 @@ static void standby_request_finish(request *r)
 
 static void await_standby(void)
 {
-    int64_t end = pg_now_ms() + 20000;
+    int64_t end = test_now_ms() + 20000;
     while (pg_number(plain, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") ==
            0) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(20);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(20);
     }
 }
 
@@ -124,14 +124,14 @@ static void granted_when_the_standby_is_back(void **state)
         pg_server_down(standby, SIGINT);
         standby_request_start(&r, standby_acquire_run);
         end_waits((ending)how, 1);
-        pg_sleep_ms(300);
+        test_sleep_ms(300);
         pg_server_up(standby);
         standby_request_finish(&r);
         err = r.err;
         assert_status(SYNCGUARD_OK, r.status);
         PGconn *other = pg_plain(standby, DATABASE);
-        for (int64_t end = pg_now_ms() + 10000; lock_rows(other, r.key) != 1; pg_sleep_ms(20))
-            assert_true(pg_now_ms() <
+        for (int64_t end = test_now_ms() + 10000; lock_rows(other, r.key) != 1; test_sleep_ms(20))
+            assert_true(test_now_ms() <
                         end); /* the standby has the log, but may not have applied it yet */
         PQfinish(other);
         await_standby();
@@ -191,8 +191,8 @@ static void one_holder_after_the_failover(void **state)
     pg_server_down(primary, SIGKILL);
     pg_server_up(standby);
     pg_server_promote(standby);
-    pg_sleep_ms(SHORT_TTL_MS);
-    syncguard_backend *second = pg_open_or_fail(pg_url(standby, DATABASE, NULL));
+    test_sleep_ms(SHORT_TTL_MS);
+    syncguard_backend *second = test_open(pg_url(standby, DATABASE, NULL));
     int alone = 0;
     for (int how = 0; how < ENDINGS; how++) {
         alone += is_alone(second, &acquires[how]);

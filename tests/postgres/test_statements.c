@@ -61,7 +61,7 @@ static void await_wait(void)
                       "wait_event_type = 'Lock'",
                       PQbackendPID(ours)) == 1)
             return;
-        pg_sleep_ms(10);
+        test_sleep_ms(10);
     }
     fail_msg("it does not wait");
 }
@@ -135,7 +135,7 @@ static void release_is_evaluated_after_the_wait(void **state)
         pg_sql(ours, "BEGIN");
         send_ours(SG_PG_RELEASE, 3, (const char *const[]){ID, "1000", "t"});
         await_wait();
-        pg_sleep_ms(600);
+        test_sleep_ms(600);
         pg_sql(foreign, "%s", meanwhile[i / 2].sql);
         pg_sql(foreign, "COMMIT");
         PGresult *result = statements_answer_read();
@@ -199,7 +199,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
                                "floor(extract(epoch from clock_timestamp()) * 1000) - 1000 "
                                "RETURNING 1) SELECT count(*) FROM x"),
                      1);
-    pg_sleep_ms(1500);
+    test_sleep_ms(1500);
     statements_acquire_send();
     await_wait();
     pg_sql(foreign, "COMMIT");

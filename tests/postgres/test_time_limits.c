@@ -23,7 +23,7 @@ typedef enum operation { ACQUIRE, EXTEND, IS_LOCKED, RELEASE, OPERATIONS } opera
 
 static void *commit_after(void *ms)
 {
-    pg_sleep_ms((intptr_t)ms);
+    test_sleep_ms((intptr_t)ms);
     pg_sql(foreign, "COMMIT");
     return NULL;
 }
@@ -52,7 +52,7 @@ static syncguard_status pg_time_limits_run(syncguard_backend *backend, operation
 /* Operations meet each kind of lock, or only one kind, which is held for hold_ms. */
 static void waits_for_all(const char *query, const syncguard_call *call, int64_t hold_ms, int kind)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, query));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, query));
     for (int i = kind < 0 ? 0 : kind; i < LOCKS * OPERATIONS; i += kind < 0 ? 1 : LOCKS) {
         operation what = (operation)(i / LOCKS);
         syncguard_grant grant;
@@ -60,11 +60,10 @@ static void waits_for_all(const char *query, const syncguard_call *call, int64_t
             assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, ACQUIRE, NULL, &grant));
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", locks[i % LOCKS]);
-        int64_t began = pg_now_ms();
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)hold_ms), 0);
+        int64_t began = test_now_ms();
+        pthread_t thread = test_start_thread(commit_after, (void *)(intptr_t)hold_ms);
         assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, what, call, &grant));
-        assert_true(pg_now_ms() - began < hold_ms + 2000);
+        assert_true(test_now_ms() - began < hold_ms + 2000);
         pthread_join(thread, NULL);
         if (what != RELEASE)
             assert_status(SYNCGUARD_OK, pg_time_limits_run(backend, RELEASE, NULL, &grant));
@@ -74,8 +73,8 @@ static void waits_for_all(const char *query, const syncguard_call *call, int64_t
 
 static void nobody_gives_up_early(void **state)
 {
-    syncguard_call shorter = pg_call_of(3000, NULL);
-    syncguard_call longer = pg_call_of(20000, NULL);
+    syncguard_call shorter = test_call(3000);
+    syncguard_call longer = test_call(20000);
     (void)state;
     waits_for_all("pool_max=1&listen=0", NULL, 250, -1);
     waits_for_all("pool_max=1&listen=0", &shorter, 250, -1);
@@ -85,15 +84,14 @@ static void nobody_gives_up_early(void **state)
 /* A read that has little time. */
 static void short_reads_wait_too(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, "pool_max=1&listen=0"));
-    syncguard_call call = pg_call_of(240, NULL);
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, "pool_max=1&listen=0"));
+    syncguard_call call = test_call(240);
     (void)state;
     int waited = 0;
     for (int i = 0; i < 20 && waited < 2; i++) { /* the machine may be late */
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)150), 0);
+        pthread_t thread = test_start_thread(commit_after, (void *)(intptr_t)150);
         bool locked;
         waited += syncguard_is_locked(backend, "nobody's", &call, &locked, &err) == SYNCGUARD_OK;
         pthread_join(thread, NULL);
@@ -160,8 +158,7 @@ static void a_set_up_has_time(void **state)
     foreign = pg_plain(server, "later");
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(" SG_PG_SETUP_LOCK ")");
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)500), 0);
+    pthread_t thread = test_start_thread(commit_after, (void *)(intptr_t)500);
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, "later", NULL), NULL, NULL, NULL, &err));
     pthread_join(thread, NULL);

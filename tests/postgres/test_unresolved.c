@@ -242,23 +242,16 @@ static void pg_unresolved_port_fill(int port, int fds[4])
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)connect(fds[i], (struct sockaddr *)&address, sizeof address);
     }
-    pg_sleep_ms(100);
+    test_sleep_ms(100);
 }
 
 /* ---- the tests ---- */
 
-static void pg_unresolved_pair(syncguard_backend *backend, const char *key)
-{
-    syncguard_grant grant;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-}
-
 static void session_ended_after_the_commit(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "ended");
+    acquire_and_release(backend, "ended");
     atomic_store(&proxy_mode, END_AFTER_COMMIT);
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -267,7 +260,7 @@ static void session_ended_after_the_commit(void **state)
     assert_int_equal(lock_rows(plain, "ended"), 1);
     atomic_store(&proxy_closed, false);
     expect_gone(plain, "ended");
-    pg_unresolved_pair(backend, "ended");
+    acquire_and_release(backend, "ended");
     syncguard_close(backend);
 }
 
@@ -275,9 +268,9 @@ static void session_ended_after_the_commit(void **state)
  * found. */
 static void error_without_a_code(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "uncoded");
+    acquire_and_release(backend, "uncoded");
     atomic_store(&proxy_mode, NO_CODE);
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "uncoded", 60000, NULL, &grant, &err));
@@ -302,14 +295,13 @@ static void *pg_unresolved_waiter_run(void *context)
 /* The same for a waiter that tries after a release. */
 static void error_without_a_code_after_a_release(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "uncoded", 60000, NULL, &grant, &err));
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, pg_unresolved_waiter_run, backend), 0);
-    pg_sleep_ms(500);
+    pthread_t thread = test_start_thread(pg_unresolved_waiter_run, backend);
+    test_sleep_ms(500);
     atomic_store(&proxy_mode, NO_CODE);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     void *lock = NULL;
@@ -328,14 +320,14 @@ static void error_without_a_code_after_a_release(void **state)
 static void copy_ends_the_connection(void **state)
 {
     static const char types[] = {'G', 'H', 'W'};
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, NULL));
     (void)state;
-    pg_unresolved_pair(backend, "copy");
+    acquire_and_release(backend, "copy");
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof types; i++) {
         atomic_store(&copy_type, types[i]);
         atomic_store(&proxy_mode, COPY_ONCE);
-        pg_unresolved_pair(backend, "copy");
+        acquire_and_release(backend, "copy");
         assert_int_equal(atomic_load(&proxy_mode), PASS);
         atomic_store(&proxy_mode, COPY_ALWAYS);
         assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -350,10 +342,10 @@ static void copy_ends_the_connection(void **state)
  * over. */
 static void copy_after_the_caller_left(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=copied"));
-    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, "application_name=copied"));
+    syncguard_call call = test_call(300);
     (void)state;
-    pg_unresolved_pair(backend, "copied");
+    acquire_and_release(backend, "copied");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'copied'");
     assert_true(pid > 1);
@@ -365,18 +357,12 @@ static void copy_after_the_caller_left(void **state)
     syncguard_status status = syncguard_acquire(backend, "copied", 60000, &call, &grant, &err);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
-    for (int64_t end = pg_now_ms() + 30000; atomic_load(&proxy_mode) != PASS; pg_sleep_ms(5))
-        assert_true(pg_now_ms() < end);
+    for (int64_t end = test_now_ms() + 30000; atomic_load(&proxy_mode) != PASS; test_sleep_ms(5))
+        assert_true(test_now_ms() < end);
     expect_gone(plain, "copied");
     syncguard_close(backend);
-    for (int64_t end = pg_now_ms() + 30000; atomic_load(&proxy_lines) >= lines; pg_sleep_ms(5))
-        assert_true(pg_now_ms() < end);
-}
-
-static void pg_unresolved_finding_ignore(void *context, const syncguard_finding *finding)
-{
-    (void)context;
-    (void)finding;
+    for (int64_t end = test_now_ms() + 30000; atomic_load(&proxy_lines) >= lines; test_sleep_ms(5))
+        assert_true(test_now_ms() < end);
 }
 
 /* The replies about the session and the tables are expected to have one row of several values. */
@@ -386,15 +372,14 @@ static void answers_without_values(void **state)
     (void)state;
     syncguard_grant grant;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        syncguard_backend *known = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
-        syncguard_backend *fresh = pg_open_or_fail(pg_url(&via, DATABASE, NULL));
-        pg_unresolved_pair(known, "values");
+        syncguard_backend *known = test_open(pg_url(&via, DATABASE, NULL));
+        syncguard_backend *fresh = test_open(pg_url(&via, DATABASE, NULL));
+        acquire_and_release(known, "values");
         atomic_store(&proxy_mode, modes[i]);
-        assert_true(syncguard_examine(known, NULL, pg_unresolved_finding_ignore, NULL, &err) <
-                    SYNCGUARD_OK);
+        assert_true(syncguard_examine(known, NULL, test_ignore_finding, NULL, &err) < SYNCGUARD_OK);
         assert_true(syncguard_acquire(fresh, "values", 60000, NULL, &grant, &err) < SYNCGUARD_OK);
         atomic_store(&proxy_mode, PASS);
-        pg_unresolved_pair(fresh, "values");
+        acquire_and_release(fresh, "values");
         syncguard_close(known);
         syncguard_close(fresh);
     }
@@ -404,10 +389,10 @@ static void answers_without_values(void **state)
  * later. */
 static void carried_out_after_the_connection_broke(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=late"));
-    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, "application_name=late"));
+    syncguard_call call = test_call(300);
     (void)state;
-    pg_unresolved_pair(backend, "late");
+    acquire_and_release(backend, "late");
     pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
                                         "'late'");
     assert_true(pid > 1);
@@ -415,10 +400,10 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(backend, "late", 60000, &call, &grant, &err);
     atomic_fetch_add(&proxy_cuts, 1);
-    pg_sleep_ms(1500);
+    test_sleep_ms(1500);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
-    pg_sleep_ms(300);
+    test_sleep_ms(300);
     /* The acquire was carried out, because the counter has advanced, and undone. */
     assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
                                       "= 'fence:late'"),
@@ -434,8 +419,7 @@ static void release_that_was_sent_again(void **state)
         "DELETE FROM syncguard_locks WHERE key = 'again'",
         "UPDATE syncguard_locks SET expires_at_ms = 1 WHERE key = 'again'",
     };
-    syncguard_backend *backend =
-        pg_open_or_fail(pg_url(server, DATABASE, "application_name=again"));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, "application_name=again"));
     (void)state;
     for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++) {
         for (int broken = 0; broken < 2; broken++) {
@@ -496,8 +480,8 @@ static void watch_left(syncguard_backend *backend)
  * of the same handle are told of it, although it was a release of this handle. */
 static void release_that_comes_late_is_reported(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(&via, DATABASE, "application_name=left"));
-    syncguard_call call = pg_call_of(300, NULL);
+    syncguard_backend *backend = test_open(pg_url(&via, DATABASE, "application_name=left"));
+    syncguard_call call = test_call(300);
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "left", 60000, NULL, &grant, &err));
@@ -512,13 +496,13 @@ static void release_that_comes_late_is_reported(void **state)
     atomic_store(&proxy_mode, SILENT);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     syncguard_status status = syncguard_release(backend, grant.lock_id, &call, &err);
-    pg_sleep_ms(300); /* the cancel request finds nothing to cancel */
+    test_sleep_ms(300); /* the cancel request finds nothing to cancel */
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     expect_gone(plain, "left");
     assert_int_equal(atomic_load(&told_of_all), 1);
-    for (int64_t end = pg_now_ms() + 10000; atomic_load(&told_of_left) == 0; pg_sleep_ms(5))
-        assert_true(pg_now_ms() < end);
+    for (int64_t end = test_now_ms() + 10000; atomic_load(&told_of_left) == 0; test_sleep_ms(5))
+        assert_true(test_now_ms() < end);
     backend->ops->unwatch(backend, "left", 4);
     atomic_fetch_add(&proxy_cuts, 1);
     syncguard_close(backend);
@@ -533,8 +517,8 @@ static void second_address_is_reached(void **state)
     snprintf(url, sizeof url,
              "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
              server->port);
-    syncguard_backend *backend = pg_open_or_fail(url);
-    pg_unresolved_pair(backend, "second");
+    syncguard_backend *backend = test_open(url);
+    acquire_and_release(backend, "second");
     syncguard_close(backend);
     for (int i = 0; i < 4; i++)
         close(fds[i]);

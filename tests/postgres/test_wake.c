@@ -45,7 +45,7 @@ static void *pg_wake_waiter_run(void *context)
     options.on_wait_context = self;
     syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
-    self->ended = pg_now_ms();
+    self->ended = test_now_ms();
     atomic_store(&self->done, true);
     return NULL;
 }
@@ -55,9 +55,9 @@ static void pg_wake_waiter_start(waiter *self, syncguard_backend *backend, const
     memset(self, 0, sizeof *self);
     self->backend = backend;
     self->key = key;
-    assert_int_equal(pthread_create(&self->thread, NULL, pg_wake_waiter_run, self), 0);
+    self->thread = test_start_thread(pg_wake_waiter_run, self);
     while (atomic_load(&self->pauses) == 0)
-        pg_sleep_ms(1);
+        test_sleep_ms(1);
 }
 
 static int64_t finish_waiter(waiter *self, int64_t released)
@@ -83,8 +83,8 @@ static int count_notifications(PGconn *pg)
 
 static void notified_only_where_somebody_waits(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain, "LISTEN syncguard");
     syncguard_grant grant;
@@ -104,12 +104,12 @@ static void notified_only_where_somebody_waits(void **state)
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant_alone.lock_id, NULL, &err));
     }
     assert_int_equal(count_notifications(plain), 0);
-    int64_t released = pg_now_ms();
+    int64_t released = test_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 1000);
     assert_true(count_notifications(plain) >= 1);
     /* A while after the last waiter has left, no notifications are sent. */
-    pg_sleep_ms(300);
+    test_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
@@ -132,8 +132,8 @@ static void extend_all(syncguard_backend *backend, const syncguard_grant *grant,
 /* A renewal sends no notification, even if there are waiters. */
 static void only_an_earlier_end_is_notified(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
@@ -148,9 +148,9 @@ static void only_an_earlier_end_is_notified(void **state)
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
     assert_int_equal(count_notifications(plain), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
-    assert_true(finish_waiter(&one, pg_now_ms()) < 5000);
+    assert_true(finish_waiter(&one, test_now_ms()) < 5000);
     /* Without waiters no notification is sent. */
-    pg_sleep_ms(300);
+    test_sleep_ms(300);
     (void)count_notifications(plain);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 10000, NULL, NULL, &err));
@@ -165,13 +165,13 @@ static void only_an_earlier_end_is_notified(void **state)
 /* A waiter that was woken but finds a new lock learns the expiry of that lock. */
 static void woken_in_vain_finds_the_next_expiry(void **state)
 {
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "vain", 30000, NULL, &grant, &err));
     waiter one;
     pg_wake_waiter_start(&one, backend, "vain");
-    int64_t taken = pg_now_ms();
+    int64_t taken = test_now_ms();
     pg_sql(plain,
            "UPDATE syncguard_locks SET lock_id = 'FFFFFFFFFFFFFFFFFFFFFF', expires_at_ms = "
            "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + 500 WHERE key = 'vain'");
@@ -188,13 +188,13 @@ static void every_release_is_heard(void **state)
     (void)state;
     syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
-        backends[i] = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+        backends[i] = test_open(pg_url(server, DATABASE, NULL));
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backends[0], "queue", 30000, NULL, &grant, &err));
     waiter waiters[WAITERS];
     for (int i = 0; i < WAITERS; i++)
         pg_wake_waiter_start(&waiters[i], backends[i % 4], "queue");
-    int64_t released = pg_now_ms();
+    int64_t released = test_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(backends[0], grant.lock_id, NULL, &err));
     /* Each waiter releases the lock when it gets it, in any order. */
     for (int left = WAITERS; left > 0;) {
@@ -208,8 +208,8 @@ static void every_release_is_heard(void **state)
                 left--;
             }
         }
-        pg_sleep_ms(1);
-        assert_true(pg_now_ms() - released < 8000);
+        test_sleep_ms(1);
+        assert_true(test_now_ms() - released < 8000);
     }
     for (int i = 0; i < 4; i++)
         syncguard_close(backends[i]);
@@ -218,8 +218,8 @@ static void every_release_is_heard(void **state)
 /* The listening session is ended: waiters try, arm again, and are still woken. */
 static void lost_listener_is_replaced(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     for (int i = 0; i < 3; i++) {
@@ -233,8 +233,8 @@ static void lost_listener_is_replaced(void **state)
              k < 5000 && pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = "
                                           "'advisory' AND mode = 'ShareLock'") == 0;
              k++)
-            pg_sleep_ms(1);
-        int64_t released = pg_now_ms();
+            test_sleep_ms(1);
+        int64_t released = test_now_ms();
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
         assert_true(finish_waiter(&one, released) < 2000);
     }
@@ -255,18 +255,18 @@ static void *pg_wake_patient_waiter_run(void *context)
     options.on_wait_context = self;
     syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
-    self->ended = pg_now_ms();
+    self->ended = test_now_ms();
     return NULL;
 }
 
 /* Starts the waiter, and waits until its session listens. */
 static void start_patient(waiter *self)
 {
-    int64_t end = pg_now_ms() + 20000;
-    assert_int_equal(pthread_create(&self->thread, NULL, pg_wake_patient_waiter_run, self), 0);
+    int64_t end = test_now_ms() + 20000;
+    self->thread = test_start_thread(pg_wake_patient_waiter_run, self);
     while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l") == 0) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(1);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(1);
     }
 }
 
@@ -274,24 +274,24 @@ static void start_patient(waiter *self)
  * next try of the waiter replaces it. */
 static void untrusted_listener_is_replaced(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "moved"};
-    int64_t end = pg_now_ms() + 20000;
+    int64_t end = test_now_ms() + 20000;
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "moved", 60000, NULL, &grant, &err));
     start_patient(&one);
     long pid = pg_number(plain, "SELECT pid FROM " LISTENING " l");
-    pg_sleep_ms(100);
+    test_sleep_ms(100);
     assert_true(pg_number(plain,
                           "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                           "WHERE application_name = 'syncguard' AND pid NOT IN " LISTENING) > 0);
     while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l WHERE pid <> %ld", pid) == 0) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(10);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(10);
     }
-    int64_t released = pg_now_ms();
+    int64_t released = test_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 2000);
     syncguard_close(holder);
@@ -302,18 +302,18 @@ static void untrusted_listener_is_replaced(void **state)
  * lock long before its expiry. */
 static void release_without_a_notification_is_found(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "unheard"};
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "unheard", 60000, NULL, &grant, &err));
-    int64_t began = pg_now_ms();
+    int64_t began = test_now_ms();
     start_patient(&one);
-    pg_sleep_ms(3000);
+    test_sleep_ms(3000);
     assert_true(pg_number(plain, "SELECT count(*) FROM " LISTENING " l") > 0);
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE lock_id = '%s'", grant.lock_id);
-    int64_t removed = pg_now_ms();
+    int64_t removed = test_now_ms();
     assert_true(finish_waiter(&one, removed) < 8000);
     /* 5 tries in the first second, then one per second; twice as many at most. */
     int64_t waited_s = (one.ended - began) / 1000 + 1;
@@ -327,14 +327,14 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
                                   const syncguard_grant *grant)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    int64_t end = pg_now_ms() + 10000;
+    int64_t end = test_now_ms() + 10000;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_fence_counters WHERE fence_key LIKE '%%%s' FOR UPDATE",
            key);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant->lock_id, NULL, &err));
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(1);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(1);
     }
     return foreign;
 }
@@ -343,8 +343,8 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
  * those of the whole database. */
 static void notifications_are_read_when_nobody_waits(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "flood", 60000, NULL, &grant, &err));
@@ -352,15 +352,15 @@ static void notifications_are_read_when_nobody_waits(void **state)
     pg_wake_waiter_start(&one, other, "flood");
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     while (!atomic_load(&one.done))
-        pg_sleep_ms(1);
-    pg_sleep_ms(300);
+        test_sleep_ms(1);
+    test_sleep_ms(300);
     pg_sql(plain, "SELECT count(pg_notify('syncguard', repeat('x', 7000) || i)) "
                   "FROM generate_series(1, 4000) i");
-    pg_sleep_ms(1000);
+    test_sleep_ms(1000);
     assert_int_equal(
         pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"),
         0);
-    (void)finish_waiter(&one, pg_now_ms());
+    (void)finish_waiter(&one, test_now_ms());
     syncguard_close(holder);
     syncguard_close(other);
 }
@@ -368,8 +368,8 @@ static void notifications_are_read_when_nobody_waits(void **state)
 /* A stuck try does not keep other waiters from being woken. */
 static void stuck_try_delays_no_other_waiter(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=20000"));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, "timeout_ms=20000"));
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "stays", 60000, NULL, &grant, &err));
@@ -380,7 +380,7 @@ static void stuck_try_delays_no_other_waiter(void **state)
     PGconn *foreign = block_the_next_try(holder, "stays", &grant);
     waiter two;
     pg_wake_waiter_start(&two, other, "goes");
-    int64_t released = pg_now_ms();
+    int64_t released = test_now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, more.lock_id, NULL, &err));
     assert_true(finish_waiter(&two, released) < 3000);
     assert_false(atomic_load(&one.done));
@@ -393,11 +393,11 @@ static void stuck_try_delays_no_other_waiter(void **state)
 /* Without a connection to listen on, waiters poll. */
 static void without_listening_waiters_poll(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
     (void)state;
     pg_sql(plain, "CREATE ROLE single LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO single");
-    syncguard_backend *other = pg_open_or_fail(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    syncguard_backend *other = test_open(pg_url_as(server, "single", DATABASE, "pool_max=1"));
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 60000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
@@ -413,8 +413,8 @@ static void without_listening_waiters_poll(void **state)
 /* The listening session hangs: a new waiter polls, and still has time to try. */
 static void slow_arming_leaves_time_to_try(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, "timeout_ms=1500"));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, "timeout_ms=1500"));
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
@@ -437,7 +437,7 @@ static void slow_arming_leaves_time_to_try(void **state)
     assert_status(SYNCGUARD_OK, status);
     syncguard_lock_dispose(lock);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
-    (void)finish_waiter(&one, pg_now_ms());
+    (void)finish_waiter(&one, test_now_ms());
     syncguard_close(holder);
     syncguard_close(other);
 }
@@ -463,7 +463,7 @@ static void *be_stuck(void *context)
 static void stuck_key_delays_no_renewal(void **state)
 {
     static syncguard_lock *locks[HELD];
-    syncguard_backend *backend = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, NULL));
     PGconn *foreign = pg_plain(server, DATABASE);
     (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -481,8 +481,8 @@ static void stuck_key_delays_no_renewal(void **state)
     atomic_store(&stuck_over, false);
     pthread_t threads[STUCK];
     for (int i = 0; i < STUCK; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
-    pg_sleep_ms(5000);
+        threads[i] = test_start_thread(be_stuck, backend);
+    test_sleep_ms(5000);
     for (int i = 0; i < HELD; i++)
         assert_int_equal(syncguard_lock_held(locks[i]), i != 7 && i != 8);
     assert_int_equal(syncguard_lock_lost(locks[7]), SYNCGUARD_LOST_UNCONFIRMED);
@@ -499,11 +499,10 @@ static void stuck_key_delays_no_renewal(void **state)
 /* A lock that a batch leaves undecided is renewed alone, in the same queue as the stuck callers. */
 static void stuck_callers_hold_up_no_extend(void **state)
 {
-    syncguard_backend *backend =
-        pg_open_or_fail(pg_url(server, DATABASE, "pool_max=2&timeout_ms=8000"));
+    syncguard_backend *backend = test_open(pg_url(server, DATABASE, "pool_max=2&timeout_ms=8000"));
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = pg_call_of(3000, NULL);
-    int64_t end = pg_now_ms() + 10000;
+    syncguard_call call = test_call(3000);
+    int64_t end = test_now_ms() + 10000;
     (void)state;
     syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "well", 30000, NULL, &grant, &err));
@@ -511,11 +510,11 @@ static void stuck_callers_hold_up_no_extend(void **state)
     atomic_store(&stuck_over, false);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
+        threads[i] = test_start_thread(be_stuck, backend);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
                             "granted") < 2) {
-        assert_true(pg_now_ms() < end);
-        pg_sleep_ms(10);
+        assert_true(test_now_ms() < end);
+        test_sleep_ms(10);
     }
     int64_t expires;
     syncguard_status status =
@@ -577,7 +576,7 @@ static void release_many(syncguard_backend *holder, syncguard_backend *other)
         snprintf(key, sizeof key, "many%d", i);
         if (i % 100 == 7) {
             pg_wake_waiter_start(&one, other, key);
-            int64_t released = pg_now_ms();
+            int64_t released = test_now_ms();
             assert_status(SYNCGUARD_OK, syncguard_release(holder, many[i].lock_id, NULL, &err));
             assert_true(finish_waiter(&one, released) < 2000);
         } else {
@@ -595,8 +594,8 @@ static void many_waited_keys_take_few_locks(void **state)
     pg_make_database(small, DATABASE);
     PGconn *pg = pg_plain(small, DATABASE);
     expect_too_many(pg);
-    syncguard_backend *holder = pg_open_or_fail(pg_url(small, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(small, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(small, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(small, DATABASE, NULL));
     wait_for_many(holder, other);
     assert_in_range(pg_number(pg, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                   "mode = 'ShareLock'"),
@@ -605,7 +604,7 @@ static void many_waited_keys_take_few_locks(void **state)
                "int)'; EXECUTE 'LOCK TABLE unrelated' || i; END LOOP; END $$");
     pg_sql(pg, "SELECT count(pg_advisory_xact_lock(7, i)) FROM generate_series(1, 100) i");
     release_many(holder, other);
-    pg_sleep_ms(200);
+    test_sleep_ms(200);
     syncguard_close(holder);
     syncguard_close(other);
     PQfinish(pg);
@@ -617,8 +616,8 @@ static void many_waited_keys_take_few_locks(void **state)
  * waiter polls. */
 static void full_queue_keeps_no_lock(void **state)
 {
-    syncguard_backend *holder = pg_open_or_fail(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+    syncguard_backend *holder = test_open(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = test_open(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "full"};
     (void)state;
     pg_sql(plain, "CREATE TABLE queue (entry text)");
@@ -651,7 +650,7 @@ static void *kill_listeners(void *context)
 {
     while (!atomic_load(&kill_no_more)) {
         pg_sql(context, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
-        pg_sleep_ms(7);
+        test_sleep_ms(7);
     }
     return NULL;
 }
@@ -671,7 +670,7 @@ static void *pg_wake_lock_repeatedly(void *context)
             failed++;
             continue;
         }
-        pg_sleep_ms(2);
+        test_sleep_ms(2);
         (void)syncguard_lock_release(lock, NULL, &own);
         syncguard_lock_dispose(lock);
     }
@@ -685,14 +684,12 @@ static void killed_listener_ends_no_wait(void **state)
     (void)state;
     syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
-        backends[i] = pg_open_or_fail(pg_url(server, DATABASE, NULL));
+        backends[i] = test_open(pg_url(server, DATABASE, NULL));
     atomic_store(&kill_no_more, false);
-    pthread_t killer;
-    assert_int_equal(pthread_create(&killer, NULL, kill_listeners, pg), 0);
+    pthread_t killer = test_start_thread(kill_listeners, pg);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, pg_wake_lock_repeatedly, backends[i]),
-                         0);
+        threads[i] = test_start_thread(pg_wake_lock_repeatedly, backends[i]);
     }
     intptr_t failed = 0;
     for (int i = 0; i < 4; i++) {

@@ -7,9 +7,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 
-const char *test_url;
+const char *redis_url;
 syncguard_error err;
 
 extern const syncguard_module syncguard_module_redis;
@@ -28,37 +27,23 @@ static long servers_variable_nth(const char *variable, int n)
     return strtol(at, NULL, 10);
 }
 
-int test_port(int n)
+int redis_port(int n)
 {
     return (int)servers_variable_nth("REDIS_TEST_PORTS", n);
 }
 
-pid_t test_pid(int n)
+pid_t redis_pid(int n)
 {
     return (pid_t)servers_variable_nth("REDIS_TEST_PIDS", n);
 }
 
-void test_begin(int argc, char **argv)
+void redis_begin(int argc, char **argv)
 {
-    test_url = argv[argc - 1];
+    redis_url = argv[argc - 1];
     if (syncguard_module_register(&syncguard_module_redis, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s\n", err.message);
         exit(2);
     }
-}
-
-int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-void pause_ms(int ms)
-{
-    struct timespec pause = {ms / 1000, (long)(ms % 1000) * 1000000};
-    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
-        ;
 }
 
 /* ---- raw commands ---- */
@@ -155,25 +140,19 @@ long raw_calls(const char *command)
 
 /* ---- handles ---- */
 
-syncguard_backend *open_url(const char *url)
-{
-    syncguard_backend *backend = NULL;
-    assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
-    return backend;
-}
-
 syncguard_backend *open_with(const char *extra)
 {
     char url[2048];
-    snprintf(url, sizeof url, "%s%c%s", test_url, strchr(test_url, '?') != NULL ? '&' : '?', extra);
-    return open_url(url);
+    snprintf(url, sizeof url, "%s%c%s", redis_url, strchr(redis_url, '?') != NULL ? '&' : '?',
+             extra);
+    return test_open(url);
 }
 
 syncguard_backend *open_port(int port, const char *extra)
 {
     char url[2048];
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?%s", port, extra);
-    return open_url(url);
+    return test_open(url);
 }
 
 syncguard_backend *store;
@@ -181,7 +160,7 @@ syncguard_backend *store;
 int open_store(void **state)
 {
     (void)state;
-    store = open_url(test_url);
+    store = test_open(redis_url);
     return 0;
 }
 
@@ -199,25 +178,11 @@ int flush_all(void **state)
     return 0;
 }
 
-syncguard_call call_of(int64_t timeout_ms)
-{
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = timeout_ms;
-    return call;
-}
-
 syncguard_grant take_lock(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
-    assert_status(syncguard_acquire(store, key, ttl_ms, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, ttl_ms, NULL, &grant, &err));
     return grant;
-}
-
-bool count_records(void *context, const syncguard_lock_info_raw *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
 }
 
 /* ---- servers ---- */
@@ -314,7 +279,7 @@ static bool proxy_bytes_pass(proxy *p, int from, int to, nfds_t to_index, bool r
     if (atomic_load(&p->delay_ms) == 0)
         return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
     parcel *made = malloc(sizeof *made + (size_t)n);
-    *made = (parcel){NULL, now_ms() + atomic_load(&p->delay_ms), to_index, (size_t)n};
+    *made = (parcel){NULL, test_now_ms() + atomic_load(&p->delay_ms), to_index, (size_t)n};
     memcpy(made->data, buffer, (size_t)n);
     **last = made;
     *last = &made->next;
@@ -326,7 +291,7 @@ static int deliver_parcels(parcel **first, parcel ***last, const struct pollfd *
 {
     while (*first != NULL) {
         parcel *at = *first;
-        int64_t left = at->due_ms - now_ms();
+        int64_t left = at->due_ms - test_now_ms();
         if (left > 0)
             return left < 20 ? (int)left : 20;
         if (fds[at->to].fd >= 0)
@@ -395,7 +360,7 @@ void proxy_start(proxy *p, int target)
     address.sin_port = htons((uint16_t)p->port);
     assert_int_equal(bind(p->listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(p->listener, 16), 0);
-    assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
+    p->thread = test_start_thread(proxy_run, p);
 }
 
 void proxy_stop(proxy *p)

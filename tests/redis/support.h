@@ -6,31 +6,20 @@
 #ifndef TESTS_REDIS_SUPPORT_H
 #define TESTS_REDIS_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <hiredis/hiredis.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "servers/client.h"
-#include "syncguard.h"
 #include "syncguard/redis.h"
 #include "syncguard/sys/backend.h"
+#include "test_assert.h"
 
 /* The URL that tests/servers gave, and port and pid of the n-th server. */
-extern const char *test_url;
-int test_port(int n);
-pid_t test_pid(int n);
+extern const char *redis_url;
+int redis_port(int n);
+pid_t redis_pid(int n);
 
 /* Raw commands to the first server (or another port). Never NULL: fails the test instead. */
 redisReply *raw(const char *format, ...);
@@ -44,12 +33,11 @@ const char *raw_text(const char *format, ...);
 /* Sum of calls of a command, from INFO commandstats. */
 long raw_calls(const char *command);
 
-/* A handle on test_url, or on another URL; extra is added to the query. */
-syncguard_backend *open_url(const char *url);
+/* A handle on redis_url, or on a server of this machine; extra is added to the query. */
 syncguard_backend *open_with(const char *extra);
 syncguard_backend *open_port(int port, const char *extra);
 
-/* The handle of a group of tests on test_url: open_store and close_store are its setup. */
+/* The handle of a group of tests on redis_url: open_store and close_store are its setup. */
 extern syncguard_backend *store;
 int open_store(void **state);
 int close_store(void **state);
@@ -57,10 +45,7 @@ int close_store(void **state);
 int flush_all(void **state);
 /* A lock id of another writer. */
 #define OTHER_ID "Zm9yZWlnbi1sb2NrLWlkLQ"
-syncguard_call call_of(int64_t timeout_ms);
 syncguard_grant take_lock(const char *key, int64_t ttl_ms);
-/* For syncguard_list_raw: counts into the int of context. */
-bool count_records(void *context, const syncguard_lock_info_raw *info);
 
 /* One more server, for tests that stop, stall or restart it. */
 typedef struct server {
@@ -99,20 +84,9 @@ void proxy_stop(proxy *p);
  * need this long for a call that takes milliseconds. */
 #define PROMPT_MS 3000
 
-int64_t now_ms(void);
-void pause_ms(int ms);
 extern syncguard_error err;
-#define assert_status(call, expected)                                                              \
-    do {                                                                                           \
-        syncguard_status got_ = (call);                                                            \
-        if (got_ != (expected)) {                                                                  \
-            print_error("%s: %s (%s, %s)\n", #call, syncguard_status_name(got_), err.native,       \
-                        err.message);                                                              \
-            fail();                                                                                \
-        }                                                                                          \
-    } while (0)
 
 /* Reads the arguments. SIGPIPE is not ignored, because the library must not raise it. */
-void test_begin(int argc, char **argv);
+void redis_begin(int argc, char **argv);
 
 #endif

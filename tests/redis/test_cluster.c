@@ -20,33 +20,33 @@ static void held_lock_stays_held(const char *key, const char *lock_id)
 {
     syncguard_lock_info info;
     int64_t expires = 0;
-    assert_status(syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err),
-                  SYNCGUARD_OK);
-    assert_status(syncguard_get_by_id(store, lock_id, cluster_short_call(), &info, &err),
-                  SYNCGUARD_OK);
-    assert_status(syncguard_get_by_key(store, key, cluster_short_call(), &info, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_get_by_id(store, lock_id, cluster_short_call(), &info, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_get_by_key(store, key, cluster_short_call(), &info, &err));
     bool flag = false;
-    assert_status(syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err));
     assert_true(flag);
-    assert_status(syncguard_is_locked(store, key, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, key, cluster_short_call(), &flag, &err));
     assert_true(flag);
     syncguard_grant grant;
-    assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
-                  SYNCGUARD_LOCKED);
+    assert_status(SYNCGUARD_LOCKED,
+                  syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err));
 }
 
 static void released_lock_is_gone(const char *key, const char *lock_id)
 {
     int64_t expires = 0;
-    assert_status(syncguard_release(store, lock_id, cluster_short_call(), &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(store, lock_id, cluster_short_call(), &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err),
-                  SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, lock_id, cluster_short_call(), &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(store, lock_id, cluster_short_call(), &err));
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(store, lock_id, 60000, cluster_short_call(), &expires, &err));
     bool flag = true;
-    assert_status(syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_owns(store, lock_id, cluster_short_call(), &flag, &err));
     assert_false(flag);
-    assert_status(syncguard_is_locked(store, key, cluster_short_call(), &flag, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, key, cluster_short_call(), &flag, &err));
     assert_false(flag);
 }
 
@@ -59,8 +59,8 @@ static void half_moved_locks_are_what_they_are(void **state)
     move m;
     for (int mask = 0; mask < STATES; mask++) {
         snprintf(key, sizeof key, "half:%d", mask);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err));
     }
     begin_move(&m);
     for (int mask = 0; mask < STATES; mask++) {
@@ -70,23 +70,23 @@ static void half_moved_locks_are_what_they_are(void **state)
         released_lock_is_gone(key, grants[mask].lock_id);
         /* The counter is where it was, and the other names are gone: the next grant counts on. */
         for (int turn = 2; turn <= 3; turn++) {
-            assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
-                          SYNCGUARD_OK);
+            assert_status(SYNCGUARD_OK,
+                          syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err));
             assert_int_equal(strtoll(grant.fence, NULL, 10), turn);
             held_lock_stays_held(key, grant.lock_id);
             released_lock_is_gone(key, grant.lock_id);
         }
     }
-    assert_status(syncguard_acquire(store, "half:new", 60000, cluster_short_call(), &grant, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(store, "half:new", 60000, cluster_short_call(), &grant, &err));
     assert_string_equal(grant.fence, "000000000000001");
     released_lock_is_gone("half:new", grant.lock_id);
     end_move(&m);
     only_counters_are_left(&m);
-    assert_status(syncguard_acquire(store, "half:5", 60000, cluster_short_call(), &grant, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(store, "half:5", 60000, cluster_short_call(), &grant, &err));
     assert_string_equal(grant.fence, "000000000000004");
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
 }
 
 /* Wherever the names are, the acquire is undone, and its id cannot be granted any more. */
@@ -98,21 +98,21 @@ static void half_moved_grants_are_undone(void **state)
     move m;
     for (int mask = 0; mask < 8; mask++) {
         snprintf(key, sizeof key, "undone:%d", mask);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err));
     }
     begin_move(&m);
     for (int mask = 0; mask < 8; mask++) {
         syncguard_limits limits = {syncguard_clock_ns() + 2000 * SYNCGUARD_NS_PER_MS, NULL};
         snprintf(key, sizeof key, "undone:%d", mask);
         spread(&m, key, grants[mask].lock_id, mask);
-        assert_status(sg_redis_undo(store, key, strlen(key), grants[mask].lock_id,
+        assert_status(SYNCGUARD_OK,
+                      sg_redis_undo(store, key, strlen(key), grants[mask].lock_id,
                                     syncguard_clock_ns() + 60000 * SYNCGUARD_NS_PER_MS, &limits,
-                                    &err),
-                      SYNCGUARD_OK);
+                                    &err));
         bool locked = true;
-        assert_status(syncguard_is_locked(store, key, cluster_short_call(), &locked, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_is_locked(store, key, cluster_short_call(), &locked, &err));
         assert_false(locked);
         syncguard_acquire_op op;
         memset(&op, 0, sizeof op);
@@ -124,8 +124,8 @@ static void half_moved_grants_are_undone(void **state)
         op.limits = limits;
         assert_int_equal(sg_redis_acquire(store, &op, &err), SYNCGUARD_E_INTERNAL);
         assert_string_equal(err.native, "SPENT");
-        assert_status(syncguard_is_locked(store, key, cluster_short_call(), &locked, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_is_locked(store, key, cluster_short_call(), &locked, &err));
         assert_false(locked);
     }
     end_move(&m);
@@ -140,37 +140,36 @@ static void half_moved_dead_locks_are_taken_over(void **state)
     move m;
     for (int mask = 0; mask < 8; mask++) {
         snprintf(key, sizeof key, "dead:%d", mask);
-        assert_status(syncguard_acquire(store, key, 100, NULL, &grants[mask], &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, 100, NULL, &grants[mask], &err));
         char id[64];
         int owner = owner_of(our_hash_slot(), id);
-        freeReplyObject(raw_at(test_port(owner), "PERSIST {syncguard}:%s", key));
+        freeReplyObject(raw_at(redis_port(owner), "PERSIST {syncguard}:%s", key));
         freeReplyObject(
-            raw_at(test_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
+            raw_at(redis_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
     }
-    pause_ms(1300);
+    test_sleep_ms(1300);
     begin_move(&m);
     syncguard_grant grant;
     for (int mask = 0; mask < 8; mask++) {
         snprintf(key, sizeof key, "dead:%d", mask);
         spread(&m, key, grants[mask].lock_id, mask);
         int64_t expires = 0;
-        assert_status(syncguard_extend(store, grants[mask].lock_id, 60000, cluster_short_call(),
-                                       &expires, &err),
-                      SYNCGUARD_ABSENT);
-        assert_status(syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_ABSENT, syncguard_extend(store, grants[mask].lock_id, 60000,
+                                                         cluster_short_call(), &expires, &err));
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(store, key, 60000, cluster_short_call(), &grant, &err));
         assert_string_equal(grant.fence, "000000000000002");
         held_lock_stays_held(key, grant.lock_id);
         released_lock_is_gone(key, grant.lock_id);
     }
     end_move(&m);
     for (int mask = 0; mask < 8; mask++) /* their index would have expired */
-        freeReplyObject(raw_at(test_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
+        freeReplyObject(raw_at(redis_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
 }
 
 static int64_t life_ms(const move *m, const char *format, const char *text)
 {
-    redisReply *reply = raw_at(test_port(m->to), format, text);
+    redisReply *reply = raw_at(redis_port(m->to), format, text);
     int64_t life = reply->integer;
     freeReplyObject(reply);
     assert_true(life > 0);
@@ -183,52 +182,45 @@ static void index_outlives_its_lock(void **state)
     (void)state;
     syncguard_grant grants[2];
     move m;
-    assert_status(syncguard_acquire(store, "outlived:0", 30000, NULL, &grants[0], &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(store, "outlived:0", 30000, NULL, &grants[0], &err));
     begin_move(&m);
     spread(&m, "outlived:0", grants[0].lock_id, 1);
     int64_t expires = 0;
-    assert_status(syncguard_extend(store, grants[0].lock_id, 60000, NULL, &expires, &err),
-                  SYNCGUARD_OK);
-    assert_status(syncguard_acquire(store, "outlived:1", 60000, NULL, &grants[1], &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_extend(store, grants[0].lock_id, 60000, NULL, &expires, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(store, "outlived:1", 60000, NULL, &grants[1], &err));
     end_move(&m);
     for (int i = 0; i < 2; i++) {
         int64_t lock = life_ms(&m, "PTTL {syncguard}:outlived:%s", i == 0 ? "0" : "1");
         assert_true(life_ms(&m, "PTTL {syncguard}:id:%s", grants[i].lock_id) > lock);
-        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grants[i].lock_id, NULL, &err));
     }
     only_counters_are_left(&m);
 }
 
 /* ---- every seed and every node ---- */
 
-static bool count_locks(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
-}
-
 /* From any seed, a handle finds the node of its hash slot, also to list. */
 static void any_seed_will_do(void **state)
 {
     (void)state;
     syncguard_grant grant;
-    assert_status(syncguard_acquire(store, "seeded", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, "seeded", 60000, NULL, &grant, &err));
     for (int i = 0; i < 3; i++) {
         char url[128];
         int count = 0;
-        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", test_port(i));
-        syncguard_backend *other = open_url(url);
-        assert_status(syncguard_list(other, NULL, count_locks, &count, &err), SYNCGUARD_OK);
+        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", redis_port(i));
+        syncguard_backend *other = test_open(url);
+        assert_status(SYNCGUARD_OK, syncguard_list(other, NULL, test_count_info, &count, &err));
         assert_int_equal(count, 1);
         syncguard_grant refused;
-        assert_status(syncguard_acquire(other, "seeded", 5000, NULL, &refused, &err),
-                      SYNCGUARD_LOCKED);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(other, "seeded", 5000, NULL, &refused, &err));
         syncguard_close(other);
     }
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
 }
 
 /* No lock is left out of a list, whichever node has it. */
@@ -240,7 +232,7 @@ static void list_sees_both_nodes(void **state)
     move m;
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof key, "listed:%d", i);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[i], &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, 60000, NULL, &grants[i], &err));
     }
     begin_move(&m);
     for (int i = 0; i < 20; i++) {
@@ -248,11 +240,11 @@ static void list_sees_both_nodes(void **state)
         spread(&m, key, grants[i].lock_id, i % 8);
     }
     int count = 0;
-    assert_status(syncguard_list(store, NULL, count_locks, &count, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, test_count_info, &count, &err));
     assert_int_equal(count, 20);
     end_move(&m);
     for (int i = 0; i < 20; i++)
-        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grants[i].lock_id, NULL, &err));
 }
 
 /* ---- the death of nodes ---- */
@@ -263,7 +255,7 @@ static int owner_in_the_end(int hash_slot, int expected)
     char id[64];
     int owner = owner_of(hash_slot, id);
     for (int i = 0; i < 200 && owner != expected; i++) {
-        pause_ms(100);
+        test_sleep_ms(100);
         owner = owner_of(hash_slot, id);
     }
     return owner;
@@ -275,7 +267,7 @@ static syncguard_status acquire_in_the_end(syncguard_backend *other, const char 
 {
     syncguard_status status = syncguard_acquire(other, key, 60000, NULL, grant, &err);
     for (int i = 0; i < 200 && status == SYNCGUARD_E_SERVICE_UNAVAILABLE; i++) {
-        pause_ms(100);
+        test_sleep_ms(100);
         status = syncguard_acquire(other, key, 60000, NULL, grant, &err);
     }
     return status;
@@ -289,26 +281,26 @@ static void cluster_outlives_its_seed(void **state)
     syncguard_grant grant;
     int hash_slot = our_hash_slot();
     int owner = owner_of(hash_slot, id);
-    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
-    syncguard_backend *other = open_url(url);
-    assert_status(syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err), SYNCGUARD_OK);
-    pause_ms(500); /* replication */
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", redis_port(owner));
+    syncguard_backend *other = test_open(url);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err));
+    test_sleep_ms(500); /* replication */
     witness = (owner + 1) % PRIMARIES;
-    kill(test_pid(owner), SIGKILL);
-    int64_t start = now_ms();
+    kill(redis_pid(owner), SIGKILL);
+    int64_t start = test_now_ms();
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     int64_t expires;
-    while (status != SYNCGUARD_OK && now_ms() - start < 40000) {
-        pause_ms(100);
+    while (status != SYNCGUARD_OK && test_now_ms() - start < 40000) {
+        test_sleep_ms(100);
         status = syncguard_extend(other, grant.lock_id, 120000, NULL, &expires, &err);
         if (status != SYNCGUARD_OK && status != SYNCGUARD_E_SERVICE_UNAVAILABLE &&
             status != SYNCGUARD_E_NETWORK_TIMEOUT)
             fail_msg("%s %s %s", syncguard_status_name(status), err.native, err.message);
     }
-    assert_status(status, SYNCGUARD_OK);
-    print_message("followed after %d ms\n", (int)(now_ms() - start));
+    assert_status(SYNCGUARD_OK, status);
+    print_message("followed after %d ms\n", (int)(test_now_ms() - start));
     assert_int_equal(owner_in_the_end(hash_slot, owner + PRIMARIES), owner + PRIMARIES);
-    assert_status(syncguard_release(other, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(other, grant.lock_id, NULL, &err));
     syncguard_close(other);
 }
 
@@ -322,15 +314,15 @@ static void stranger_is_not_taken_for_a_node(void **state)
     int owner = owner_of(hash_slot, id);
     if (owner == witness)
         witness = (owner + 1) % PRIMARIES;
-    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));
-    syncguard_backend *other = open_url(url);
-    assert_status(acquire_in_the_end(other, "strange", &grant), SYNCGUARD_OK);
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", redis_port(witness));
+    syncguard_backend *other = test_open(url);
+    assert_status(SYNCGUARD_OK, acquire_in_the_end(other, "strange", &grant));
     server stranger;
     server_start(&stranger, 0, NULL);
     server_kill(&stranger);
-    kill(test_pid(owner), SIGKILL);
-    pause_ms(300);
-    server_start(&stranger, test_port(owner), NULL);
+    kill(redis_pid(owner), SIGKILL);
+    test_sleep_ms(300);
+    server_start(&stranger, redis_port(owner), NULL);
     for (int i = 0; i < 3; i++) {
         syncguard_grant wrong;
         syncguard_status status =
@@ -347,7 +339,7 @@ static void stranger_is_not_taken_for_a_node(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     if (argc > 2)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

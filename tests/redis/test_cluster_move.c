@@ -115,7 +115,7 @@ static void *cluster_move_keeper_run(void *argument)
         syncguard_status status = syncguard_owns(store, held[i].lock_id, NULL, &owns, &error);
         cluster_move_failure_note(status == SYNCGUARD_OK && !owns ? SYNCGUARD_ABSENT : status,
                                   "owns", &error);
-        pause_ms(1);
+        test_sleep_ms(1);
     }
     return NULL;
 }
@@ -128,25 +128,25 @@ static void hash_slot_moves_under_load(void **state)
     char key[32];
     for (int i = 0; i < HELD; i++) {
         snprintf(key, sizeof key, "held:%d", i);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &held[i], &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(store, key, 60000, NULL, &held[i], &err));
     }
     for (int i = 0; i < WORKERS + KEEPERS; i++)
-        pthread_create(&threads[i], NULL,
-                       i < WORKERS ? cluster_move_worker_run : cluster_move_keeper_run, NULL);
-    pthread_create(&threads[THREADS - 1], NULL, work_together, NULL);
+        threads[i] = test_start_thread(
+            i < WORKERS ? cluster_move_worker_run : cluster_move_keeper_run, NULL);
+    threads[THREADS - 1] = test_start_thread(work_together, NULL);
     move m;
     for (int moves = 0; moves < 3; moves++) {
-        pause_ms(200);
+        test_sleep_ms(200);
         begin_move(&m);
         int before = atomic_load(&rounds);
         while (move_some(&m, 10))
-            pause_ms(10);
+            test_sleep_ms(10);
         if (atomic_load(&rounds) - before < 10)
             cluster_move_failure_note(SYNCGUARD_E_INTERNAL, "no work while the hash slot moved",
                                       &err);
         end_move(&m);
     }
-    pause_ms(300);
+    test_sleep_ms(300);
     atomic_store(&over, true);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
@@ -155,8 +155,8 @@ static void hash_slot_moves_under_load(void **state)
     syncguard_grant grant;
     for (int i = 0; i < HELD; i++) {
         snprintf(key, sizeof key, "held:%d", i);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grant, &err), SYNCGUARD_LOCKED);
-        assert_status(syncguard_release(store, held[i].lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, key, 60000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(store, held[i].lock_id, NULL, &err));
     }
     only_counters_are_left(&m);
 }
@@ -173,7 +173,7 @@ static void heartbeat_follows_a_moving_hash_slot(void **state)
     options.auto_extend = true;
     for (int i = 0; i < LOCKS; i++) {
         snprintf(key, sizeof key, "renewed:%d", i);
-        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, key, &options, &locks[i], &err));
     }
     move m;
     begin_move(&m);
@@ -181,11 +181,11 @@ static void heartbeat_follows_a_moving_hash_slot(void **state)
         snprintf(key, sizeof key, "renewed:%d", i);
         spread(&m, key, syncguard_lock_id(locks[i]), i);
     }
-    pause_ms(8000);
+    test_sleep_ms(8000);
     for (int i = 0; i < LOCKS; i++)
         assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
     end_move(&m);
-    pause_ms(1500);
+    test_sleep_ms(1500);
     for (int i = 0; i < LOCKS; i++) {
         assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
         syncguard_lock_dispose(locks[i]);
@@ -216,7 +216,7 @@ static void *cluster_move_waiter_run(void *argument)
     syncguard_lock *lock = NULL;
     syncguard_error error;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
-    atomic_store(&self->got_ms, now_ms());
+    atomic_store(&self->got_ms, test_now_ms());
     syncguard_lock_dispose(lock);
     return NULL;
 }
@@ -225,28 +225,28 @@ static void waiters_follow_the_hash_slot(void **state)
 {
     (void)state;
     static waiter waiters[WAITERS];
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     move m;
     int late = 0;
     for (int i = 0; i < WAITERS; i++) {
         waiter *w = &waiters[i];
         snprintf(w->key, sizeof w->key, "awaited:%d", i);
         w->backend = other;
-        assert_status(syncguard_acquire(store, w->key, 120000, NULL, &w->grant, &err),
-                      SYNCGUARD_OK);
-        pthread_create(&w->thread, NULL, cluster_move_waiter_run, w);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(store, w->key, 120000, NULL, &w->grant, &err));
+        w->thread = test_start_thread(cluster_move_waiter_run, w);
     }
-    pause_ms(1000);
+    test_sleep_ms(1000);
     for (int moves = 0; moves < 2; moves++) {
         begin_move(&m);
         while (move_some(&m, 3))
-            pause_ms(20);
+            test_sleep_ms(20);
         end_move(&m);
-        pause_ms(2000);
+        test_sleep_ms(2000);
         for (int i = moves; i < WAITERS; i += 2) {
             waiter *w = &waiters[i];
-            int64_t start = now_ms();
-            assert_status(syncguard_release(store, w->grant.lock_id, NULL, &err), SYNCGUARD_OK);
+            int64_t start = test_now_ms();
+            assert_status(SYNCGUARD_OK, syncguard_release(store, w->grant.lock_id, NULL, &err));
             pthread_join(w->thread, NULL);
             assert_int_equal(w->status, SYNCGUARD_OK);
             late += atomic_load(&w->got_ms) - start > 2000;
@@ -258,7 +258,7 @@ static void waiters_follow_the_hash_slot(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     if (argc > 2)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {

@@ -15,7 +15,7 @@ static syncguard_backend *other;
 
 static int open_both(void **state)
 {
-    other = open_port(test_port(0), "");
+    other = open_port(redis_port(0), "");
     return open_store(state);
 }
 
@@ -29,29 +29,29 @@ static int close_both(void **state)
 static void stop_replica(void)
 {
     raw_do("SCRIPT FLUSH");
-    kill(test_pid(1), SIGSTOP);
+    kill(redis_pid(1), SIGSTOP);
 }
 
 static void continue_replica(void)
 {
-    kill(test_pid(1), SIGCONT);
+    kill(redis_pid(1), SIGCONT);
 }
 
 static void refusals_do_not_wait(void **state)
 {
     (void)state;
     syncguard_grant grant;
-    assert_status(syncguard_acquire(other, "taken", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(other, "taken", 60000, NULL, &grant, &err));
     long waits = raw_calls("wait");
     stop_replica();
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     syncguard_status unknown = syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err);
     syncguard_status taken = syncguard_acquire(store, "taken", 5000, NULL, &grant, &err);
     raw_do("CONFIG SET maxmemory 1");
     syncguard_error full;
     syncguard_status refused = syncguard_acquire(store, "full", 5000, NULL, &grant, &full);
     raw_do("CONFIG SET maxmemory 0");
-    int64_t elapsed = now_ms() - start;
+    int64_t elapsed = test_now_ms() - start;
     waits = raw_calls("wait") - waits;
     continue_replica();
     assert_int_equal(unknown, SYNCGUARD_ABSENT);
@@ -70,16 +70,16 @@ static void lost_lock_is_reported_soon_in_a_batch(void **state)
     syncguard_extend_op items[] = {{.lock_id = NO_LOCK, .ttl_ms = 30000},
                                    {.lock_id = grant.lock_id, .ttl_ms = 30000}};
     stop_replica();
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     syncguard_limits limits = {syncguard_clock_ns() + 10000 * SYNCGUARD_NS_PER_MS, NULL};
     syncguard_status status = store->ops->extend_many(store, items, 2, &limits, &err);
-    int64_t elapsed = now_ms() - start;
+    int64_t elapsed = test_now_ms() - start;
     continue_replica();
     assert_int_equal(status, SYNCGUARD_OK);
     assert_int_equal(items[0].status, SYNCGUARD_ABSENT);
     assert_int_equal(items[1].status, SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(elapsed < PROMPT_MS);
-    assert_status(store->ops->extend_many(store, items, 2, &limits, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->extend_many(store, items, 2, &limits, &err));
     assert_int_equal(items[1].status, SYNCGUARD_OK);
 }
 
@@ -87,7 +87,7 @@ static void confirm_on_lost(void *context, syncguard_lock *lock, syncguard_lost_
 {
     (void)lock;
     if (reason == SYNCGUARD_LOST_ABSENT)
-        atomic_store((_Atomic int64_t *)context, now_ms());
+        atomic_store((_Atomic int64_t *)context, test_now_ms());
 }
 
 /* An operator releases the lock while the replica is missing: the next renewal, after a third of
@@ -102,12 +102,12 @@ static void renewal_reports_the_loss(void **state)
     _Atomic int64_t lost_ms = 0;
     options.on_lost_context = &lost_ms;
     syncguard_lock *lock = NULL;
-    assert_status(syncguard_lock_acquire(store, "renewed", &options, &lock, &err), SYNCGUARD_OK);
-    int64_t start = now_ms();
-    assert_status(syncguard_release(other, syncguard_lock_id(lock), NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, "renewed", &options, &lock, &err));
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(other, syncguard_lock_id(lock), NULL, &err));
     stop_replica();
     for (int i = 0; i < 1200 && atomic_load(&lost_ms) == 0; i++)
-        pause_ms(10);
+        test_sleep_ms(10);
     continue_replica();
     syncguard_lock_dispose(lock);
     assert_true(atomic_load(&lost_ms) != 0);
@@ -123,7 +123,7 @@ typedef struct waiting_extend {
 static void *extend_and_wait(void *argument)
 {
     waiting_extend *w = argument;
-    syncguard_call call = call_of(10000);
+    syncguard_call call = test_call(10000);
     w->status = syncguard_extend(store, w->lock_id, 60000, &call, NULL, &w->error);
     return NULL;
 }
@@ -134,13 +134,12 @@ static void waiting_extend_lets_others_through(void **state)
     (void)state;
     syncguard_grant grant = take_lock("waiting", 30000);
     waiting_extend w = {.lock_id = grant.lock_id};
-    pthread_t thread;
     stop_replica();
-    pthread_create(&thread, NULL, extend_and_wait, &w);
-    pause_ms(1000);
-    int64_t start = now_ms();
+    pthread_t thread = test_start_thread(extend_and_wait, &w);
+    test_sleep_ms(1000);
+    int64_t start = test_now_ms();
     syncguard_status status = syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err);
-    int64_t elapsed = now_ms() - start;
+    int64_t elapsed = test_now_ms() - start;
     pthread_join(thread, NULL);
     continue_replica();
     assert_int_equal(status, SYNCGUARD_ABSENT);
@@ -158,19 +157,19 @@ static void another_connection_is_not_asked(void **state)
     syncguard_limits limits = {syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS, NULL};
     syncguard_grant grant = take_lock("connection", 30000);
     bool confirmed = false;
-    assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 30000, NULL, NULL, &err));
     uint64_t serial = link->conn->serial;
-    assert_status(sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err));
     assert_true(confirmed);
     sg_redis_link_reset(link);
     long waits = raw_calls("wait");
-    assert_status(sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err),
-                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err));
     assert_false(confirmed);
     assert_int_equal(raw_calls("wait"), waits);
-    assert_status(syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err), SYNCGUARD_ABSENT);
-    assert_status(sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err),
-                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  sg_redis_confirm(backend, link, serial, &limits, &confirmed, &err));
     assert_int_equal(raw_calls("wait"), waits);
 }
 
@@ -180,18 +179,18 @@ static void grant_without_wait_is_undone(void **state)
     (void)state;
     proxy p;
     syncguard_grant grant;
-    syncguard_call brief = call_of(1500);
-    proxy_start(&p, test_port(0));
+    syncguard_call brief = test_call(1500);
+    proxy_start(&p, redis_port(0));
     syncguard_backend *via = open_port(p.port, "wait_replicas=1");
-    assert_status(syncguard_acquire(via, "warm", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(via, "warm", 30000, NULL, &grant, &err));
     atomic_store(&p.last, true);
     syncguard_status status = syncguard_acquire(via, "cut off", 120000, &brief, &grant, &err);
     atomic_store(&p.silent, 0);
     assert_true(status < SYNCGUARD_OK);
     bool locked = true;
     for (int i = 0; i < 600 && locked; i++) {
-        pause_ms(50);
-        assert_status(syncguard_is_locked(other, "cut off", NULL, &locked, &err), SYNCGUARD_OK);
+        test_sleep_ms(50);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(other, "cut off", NULL, &locked, &err));
     }
     assert_false(locked);
     syncguard_close(via);
@@ -205,7 +204,7 @@ static void *write_always(void *argument)
     redisContext *context = redisConnect("127.0.0.1", *(int *)argument);
     while (!atomic_load(&stop_writing)) {
         freeReplyObject(redisCommand(context, "SET written x"));
-        pause_ms(5);
+        test_sleep_ms(5);
     }
     redisFree(context);
     return NULL;
@@ -226,18 +225,17 @@ static void slow_replica_confirms(void **state)
     server_start(&replica, 0,
                  (const char *[]){"--save", "", "--replicaof", "127.0.0.1", port, NULL});
     syncguard_backend *far = open_port(primary.port, "wait_replicas=1");
-    syncguard_call call = call_of(20000);
+    syncguard_call call = test_call(20000);
     syncguard_grant grant;
-    assert_status(syncguard_acquire(far, "far", 60000, &call, &grant, &err), SYNCGUARD_OK);
-    pthread_t thread;
-    pthread_create(&thread, NULL, write_always, &primary.port);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(far, "far", 60000, &call, &grant, &err));
+    pthread_t thread = test_start_thread(write_always, &primary.port);
     atomic_store(&p.delay_ms, 300);
-    pause_ms(1000);
+    test_sleep_ms(1000);
     for (int i = 0; i < 2; i++) {
         call.timeout_ms = 10000;
-        assert_status(syncguard_extend(far, grant.lock_id, 60000, &call, NULL, &err), SYNCGUARD_OK);
-        assert_status(syncguard_acquire(far, i == 0 ? "a" : "b", 60000, &call, &grant, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_extend(far, grant.lock_id, 60000, &call, NULL, &err));
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(far, i == 0 ? "a" : "b", 60000, &call, &grant, &err));
     }
     atomic_store(&stop_writing, true);
     pthread_join(thread, NULL);
@@ -249,7 +247,7 @@ static void slow_replica_confirms(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals_do_not_wait),
         cmocka_unit_test(lost_lock_is_reported_soon_in_a_batch),

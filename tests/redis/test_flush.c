@@ -30,7 +30,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
 {
     (void)state;
     static syncguard_lock *locks[HOLDERS];
-    syncguard_backend *backend = open_url(test_url);
+    syncguard_backend *backend = test_open(redis_url);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
@@ -39,18 +39,18 @@ static void thousand_holders_learn_of_a_flush(void **state)
         char key[32];
         snprintf(key, sizeof key, "flushed-%d", i);
         options.on_lost_context = &told[i];
-        assert_status(syncguard_lock_acquire(backend, key, &options, &locks[i], &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_lock_acquire(backend, key, &options, &locks[i], &err));
     }
-    pause_ms(TTL_MS); /* the locks live by their renewals */
+    test_sleep_ms(TTL_MS); /* the locks live by their renewals */
     assert_int_equal(count_told(), 0);
     raw_do("FLUSHALL");
-    int64_t end = now_ms() + TTL_MS; /* renewals are due within a third of the TTL */
-    while (count_told() < HOLDERS && now_ms() < end)
-        pause_ms(20);
+    int64_t end = test_now_ms() + TTL_MS; /* renewals are due within a third of the TTL */
+    while (count_told() < HOLDERS && test_now_ms() < end)
+        test_sleep_ms(20);
     assert_int_equal(count_told(), HOLDERS);
     assert_int_equal(atomic_load(&wrong_reasons), 0);
-    pause_ms(TTL_MS / 2);
+    test_sleep_ms(TTL_MS / 2);
     for (int i = 0; i < HOLDERS; i++) {
         assert_int_equal(atomic_load(&told[i]), 1);
         assert_false(syncguard_lock_held(locks[i]));
@@ -61,7 +61,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(thousand_holders_learn_of_a_flush)};
     return cmocka_run_group_tests_name("redis flush", tests, NULL, NULL);
 }

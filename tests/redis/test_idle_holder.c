@@ -26,16 +26,16 @@ static syncguard_lock *redis_idle_hold(syncguard_backend *backend)
     options.auto_extend = true;
     options.on_lost = redis_idle_on_lost;
     syncguard_lock *lock = NULL;
-    assert_status(syncguard_lock_acquire(backend, "idle", &options, &lock, &err), SYNCGUARD_OK);
-    pause_ms(10);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "idle", &options, &lock, &err));
+    test_sleep_ms(10);
     return lock;
 }
 
 static void assert_renewed(const syncguard_lock *lock, int64_t expiry)
 {
-    int64_t end = now_ms() + LONGEST_WAIT_MS;
-    while (syncguard_lock_expires_at_ms(lock) == expiry && now_ms() < end)
-        pause_ms(10);
+    int64_t end = test_now_ms() + LONGEST_WAIT_MS;
+    while (syncguard_lock_expires_at_ms(lock) == expiry && test_now_ms() < end)
+        test_sleep_ms(10);
     assert_true(syncguard_lock_expires_at_ms(lock) > expiry);
     assert_true(syncguard_lock_held(lock));
 }
@@ -66,9 +66,9 @@ static void redis_holder_learns_of_lost_lock(void **state)
     syncguard_lock *lock = redis_idle_hold(backend);
     server_kill(&s);
     server_start(&s, s.port, without_persistence);
-    int64_t end = now_ms() + LONGEST_WAIT_MS;
-    while (atomic_load(&losses) == 0 && now_ms() < end)
-        pause_ms(10);
+    int64_t end = test_now_ms() + LONGEST_WAIT_MS;
+    while (atomic_load(&losses) == 0 && test_now_ms() < end)
+        test_sleep_ms(10);
     assert_int_equal(atomic_load(&losses), 1);
     assert_int_equal(atomic_load(&last_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
@@ -78,7 +78,7 @@ static void redis_holder_learns_of_lost_lock(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_broken_connection_renews),
         cmocka_unit_test(redis_holder_learns_of_lost_lock),

@@ -9,7 +9,7 @@ static atomic_bool over;
 static void *latency_impatient_run(void *argument)
 {
     syncguard_backend *backend = argument;
-    syncguard_call brief = call_of(50);
+    syncguard_call brief = test_call(50);
     bool locked;
     while (!atomic_load(&over)) {
         syncguard_status either = syncguard_is_locked(backend, "impatient", &brief, &locked, NULL);
@@ -27,28 +27,28 @@ static void impatience_breaks_nothing(void **state)
     server s;
     proxy p;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_call patient = call_of(20000);
+    syncguard_call patient = test_call(20000);
     server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1&timeout_ms=10000");
     options.ttl_ms = 12000;
     options.auto_extend = true;
     syncguard_lock *lock = NULL;
-    assert_status(syncguard_lock_acquire(backend, "renewed", &options, &lock, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "renewed", &options, &lock, &err));
     atomic_store(&p.delay_ms, 600);
     atomic_store(&over, false);
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        pthread_create(&threads[i], NULL, latency_impatient_run, backend);
+        threads[i] = test_start_thread(latency_impatient_run, backend);
     int good = 0;
     syncguard_grant grant;
     for (int i = 0; i < 3; i++) {
-        pause_ms(2000);
+        test_sleep_ms(2000);
         if (syncguard_acquire(backend, "patient", 30000, &patient, &grant, &err) == SYNCGUARD_OK &&
             syncguard_release(backend, grant.lock_id, &patient, &err) == SYNCGUARD_OK)
             good++;
     }
-    pause_ms(2000);
+    test_sleep_ms(2000);
     atomic_store(&over, true);
     for (int i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
@@ -68,11 +68,11 @@ static void connection_outlives_its_caller(void **state)
     (void)state;
     proxy p;
     char url[1024];
-    syncguard_call brief = call_of(240); /* less than a round trip: nothing is answered */
-    proxy_start(&p, test_port(0));
+    syncguard_call brief = test_call(240); /* less than a round trip: nothing is answered */
+    proxy_start(&p, redis_port(0));
     atomic_store(&p.delay_ms, 200);
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?connections=1", p.port);
-    syncguard_backend *backend = open_url(url);
+    syncguard_backend *backend = test_open(url);
     bool locked = true;
     int good = 0;
     for (int i = 0; i < 5; i++)
@@ -93,21 +93,21 @@ static void close_ends_connecting(void **state)
     (void)state;
     proxy p;
     bool locked;
-    syncguard_call brief = call_of(30);
-    proxy_start(&p, test_port(0));
+    syncguard_call brief = test_call(30);
+    proxy_start(&p, redis_port(0));
     atomic_store(&p.silent, 1000);
     syncguard_backend *backend = open_port(p.port, "");
-    assert_status(syncguard_is_locked(backend, "gone", &brief, &locked, &err),
-                  SYNCGUARD_E_NETWORK_TIMEOUT);
-    int64_t start = now_ms();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(backend, "gone", &brief, &locked, &err));
+    int64_t start = test_now_ms();
     syncguard_close(backend);
-    assert_in_range(now_ms() - start, 0, PROMPT_MS);
+    assert_in_range(test_now_ms() - start, 0, PROMPT_MS);
     proxy_stop(&p);
 }
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impatience_breaks_nothing),
         cmocka_unit_test(connection_outlives_its_caller),

@@ -16,7 +16,7 @@ typedef struct attempt {
 
 static syncguard_many_op acquire_of(attempt *a, const char *key)
 {
-    assert_status(syncguard_lock_id_draw(a->lock_id, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_lock_id_draw(a->lock_id, &err));
     a->op = (syncguard_acquire_op){.key = key,
                                    .key_length = strlen(key),
                                    .lock_id = a->lock_id,
@@ -111,7 +111,7 @@ static void *forget_after_loss(void *argument)
 {
     proxy *p = argument;
     while (atomic_load(&p->lose) > 0)
-        pause_ms(1);
+        test_sleep_ms(1);
     freeReplyObject(raw_at(p->target, "SCRIPT FLUSH"));
     return NULL;
 }
@@ -131,8 +131,7 @@ static void a_lease_counts_from_the_first_sending(void **state)
     assert_int_equal(warm[0].status, SYNCGUARD_OK);
     atomic_store(&p.delay_ms, 100);
     atomic_store(&p.lose, 1);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, forget_after_loss, &p), 0);
+    pthread_t thread = test_start_thread(forget_after_loss, &p);
     attempt again[2];
     syncguard_many_op items[] = {acquire_of(&again[0], "lease:0"),
                                  acquire_of(&again[1], "lease:1")};
@@ -162,9 +161,9 @@ static void a_server_that_hangs_ends_all_in_time(void **state)
     syncguard_release_op op;
     syncguard_many_op items[] = {acquire_of(&attempts[0], "a"), release_of(&op, OTHER_ID),
                                  acquire_of(&attempts[1], "b")};
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     redis_many_do(backend, items, 3, 300);
-    assert_in_range(now_ms() - start, 290, 290 + PROMPT_MS);
+    assert_in_range(test_now_ms() - start, 290, 290 + PROMPT_MS);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(items[i].status, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_int_equal(items[i].error.code, SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -198,7 +197,7 @@ static syncguard_completion redis_many_completion_next(syncguard_queue *queue)
 
 static void redis_many_request_start(syncguard_queue *queue, hammered *h)
 {
-    assert_status(syncguard_lock_acquire_async(queue, h->key, NULL, h, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire_async(queue, h->key, NULL, h, NULL, &err));
 }
 
 /* Handles one completion; false: one open request less. */
@@ -210,8 +209,8 @@ static bool redis_many_completion_handle(syncguard_queue *queue, bool again)
         int64_t fence = strtoll(syncguard_lock_fence(done.lock), NULL, 10);
         assert_true(fence > h->fence);
         h->fence = fence;
-        assert_status(syncguard_lock_release_async(queue, done.lock, NULL, h, NULL, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_lock_release_async(queue, done.lock, NULL, h, NULL, &err));
     } else if (again) {
         redis_many_request_start(queue, h);
     } else {
@@ -228,13 +227,13 @@ static void broken_connections_disturb_no_queue(void **state)
     syncguard_queue *queue = NULL;
     server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
-    assert_status(syncguard_queue_open(backend, NULL, &queue, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_queue_open(backend, NULL, &queue, &err));
     for (int i = 0; i < WIDTH; i++) {
         snprintf(all[i].key, sizeof all[i].key, "hammer:%d", i);
         redis_many_request_start(queue, &all[i]);
     }
     for (int i = 0; i < 20; i++) {
-        for (int64_t end = now_ms() + 50; now_ms() < end;)
+        for (int64_t end = test_now_ms() + 50; test_now_ms() < end;)
             (void)redis_many_completion_handle(queue, true);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
         if (i % 5 == 0)
@@ -255,6 +254,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_hangs_ends_all_in_time),
         cmocka_unit_test(broken_connections_disturb_no_queue),
     };
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     return cmocka_run_group_tests_name("redis many", tests, NULL, NULL);
 }

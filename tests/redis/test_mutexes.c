@@ -82,7 +82,7 @@ static void every_mutex_is_destroyed_once(void **state)
 
 int main(void)
 {
-    assert_status(syncguard_redis_register(&err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_redis_register(&err));
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_mutex_is_destroyed_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,44 +5,38 @@
 
 /* ---- keys and options ---- */
 
-static void note_event(void *context, const syncguard_event *event)
-{
-    (void)event;
-    ++*(int *)context;
-}
-
 /* They are refused before anything else is checked: before the abort object, and without an
  * event. */
 static void colliding_keys_are_refused_first(void **state)
 {
     (void)state;
     static const char key[] = "fence:syncguard:x";
-    int events = 0;
+    atomic_int events = 0;
     syncguard_backend *watched = NULL;
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    options.on_event = note_event;
+    options.on_event = test_count_event;
     options.on_event_context = &events;
-    assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &watched, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_telemetry_wrap(test_open(redis_url), &options, &watched, &err));
     syncguard_call aborted = SYNCGUARD_CALL_INIT;
-    assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&aborted.abort_object, &err));
     syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
     waiting.abort_object = aborted.abort_object;
     syncguard_abort_trigger(aborted.abort_object);
     syncguard_grant grant;
-    assert_status(syncguard_acquire(watched, key, 5000, &aborted, &grant, &err),
-                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(watched, key, 5000, &aborted, &grant, &err));
     bool locked;
-    assert_status(syncguard_is_locked(watched, key, &aborted, &locked, &err),
-                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_is_locked(watched, key, &aborted, &locked, &err));
     syncguard_lock_info info;
-    assert_status(syncguard_get_by_key(watched, key, &aborted, &info, &err),
-                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_key(watched, key, &aborted, &info, &err));
     syncguard_lock *lock = NULL;
-    assert_status(syncguard_lock_acquire(watched, key, &waiting, &lock, &err),
-                  SYNCGUARD_E_INVALID_ARGUMENT);
-    assert_status(syncguard_lock_try(watched, key, &waiting, &lock, &err),
-                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_lock_acquire(watched, key, &waiting, &lock, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_lock_try(watched, key, &waiting, &lock, &err));
     syncguard_close(watched);
     assert_int_equal(events, 0);
     syncguard_abort_free(aborted.abort_object);
@@ -55,10 +49,10 @@ static void colliding_keys_are_refused(void **state)
     bool locked;
     static const char *const keys[] = {"fence:syncguard:x", "id:AbCdEfGhIjKlMnOpQrStUv"};
     for (int i = 0; i < 2; i++) {
-        assert_status(syncguard_acquire(store, keys[i], 5000, NULL, &grant, &err),
-                      SYNCGUARD_E_INVALID_ARGUMENT);
-        assert_status(syncguard_is_locked(store, keys[i], NULL, &locked, &err),
-                      SYNCGUARD_E_INVALID_ARGUMENT);
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_acquire(store, keys[i], 5000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_is_locked(store, keys[i], NULL, &locked, &err));
     }
     (void)take_lock("fence:other:x", 5000);
     (void)take_lock("id:AbCdEfGhIjKlMnOpQrStU", 5000);
@@ -151,9 +145,9 @@ static void database_and_name_are_used(void **state)
     (void)state;
     char url[128];
     syncguard_grant grant;
-    snprintf(url, sizeof url, "redis://127.0.0.1:%d/3?client_name=tester", test_port(0));
-    syncguard_backend *other = open_url(url);
-    assert_status(syncguard_acquire(other, "there", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d/3?client_name=tester", redis_port(0));
+    syncguard_backend *other = test_open(url);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(other, "there", 5000, NULL, &grant, &err));
     assert_int_equal(raw_int("DBSIZE"), 0);
     assert_non_null(strstr(raw_text("CLIENT LIST"), "name=tester"));
     syncguard_close(other);
@@ -161,7 +155,7 @@ static void database_and_name_are_used(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(colliding_keys_are_refused, flush_all),
         cmocka_unit_test_setup(colliding_keys_are_refused_first, flush_all),

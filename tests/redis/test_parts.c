@@ -461,9 +461,8 @@ static void replies_are_bounded(void **state)
     flood f = {-1, 0};
     f.fd = fds[1];
     assert_true(sg_redis_connection_make_reader(&conn));
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, send_flood, &f), 0);
-    assert_status(parts_reply_receive(&conn, 30000), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    pthread_t thread = test_start_thread(send_flood, &f);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, parts_reply_receive(&conn, 30000));
     close(fds[0]);
     pthread_join(thread, NULL);
     assert_true(f.sent < FLOOD_MOST / 2);
@@ -483,7 +482,7 @@ static void limits_count_while_bytes_come(void **state)
     conn.fd = fds[0];
     assert_true(sg_redis_connection_make_reader(&conn));
     assert_int_equal(send(fds[1], part, sizeof part, MSG_NOSIGNAL), sizeof part);
-    assert_status(parts_reply_receive(&conn, 0), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, parts_reply_receive(&conn, 0));
     int left = 0;
     assert_int_equal(ioctl(fds[0], FIONREAD, &left), 0);
     assert_int_equal(left, sizeof part);

@@ -29,17 +29,17 @@ static void values_of_others_are_understood(void **state)
         syncguard_grant grant;
         bool locked = false;
         redis_records_plant("other", values[i]);
-        assert_status(syncguard_acquire(store, "other", 5000, NULL, &grant, &err),
-                      SYNCGUARD_LOCKED);
-        assert_status(syncguard_is_locked(store, "other", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(store, "other", 5000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "other", NULL, &locked, &err));
         assert_true(locked);
         syncguard_lock_info_raw info;
-        assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err));
         assert_string_equal(info.key, "other");
         assert_string_equal(info.info.fence, "000000000000007");
         int64_t expires = 0;
-        assert_status(syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err), SYNCGUARD_OK);
-        assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err));
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err));
         assert_true(info.info.expires_at_ms == expires);
         const char *value = raw_text("GET syncguard:other");
         if (strstr(values[i], "more") != NULL)
@@ -50,7 +50,7 @@ static void values_of_others_are_understood(void **state)
         if (strstr(values[i], "keep") != NULL)
             assert_non_null(strstr(value, "\"keep\":[]"));
         assert_in_range(raw_int("PTTL syncguard:other"), 7500, 8000);
-        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, OTHER_ID, NULL, &err));
         assert_int_equal(raw_int("EXISTS syncguard:other syncguard:id:" OTHER_ID), 0);
     }
 }
@@ -81,19 +81,19 @@ static void unreadable_values_are_left_alone(void **state)
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
         redis_records_plant("bad", values[i]);
-        assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err),
-                      SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(store, "bad", 5000, NULL, &grant, &err));
         assert_string_not_equal(err.key_hash, "");
         bool locked;
-        assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(store, "bad", NULL, &locked, &err));
         syncguard_lock_info info;
-        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
-        assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
-                      SYNCGUARD_E_INTERNAL);
-        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(store, "bad", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(store, OTHER_ID, NULL, &err));
         int64_t expires;
-        assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err),
-                      SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err));
         assert_string_equal(raw_text("GET syncguard:bad"), values[i]);
         assert_int_equal(raw_int("DBSIZE"), 2);
     }
@@ -124,19 +124,19 @@ static void fractions_are_rounded_up(void **state)
                  "\"key\":\"part\",\"fence\":\"000000000000001\"}",
                  cases[i].text);
         redis_records_plant("part", value);
-        assert_status(syncguard_is_locked(store, "part", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "part", NULL, &locked, &err));
         assert_int_equal(locked, live);
         syncguard_grant grant;
         syncguard_lock_info info;
         int64_t expires = 0;
         if (live) {
-            assert_status(syncguard_acquire(store, "part", 5000, NULL, &grant, &err),
-                          SYNCGUARD_LOCKED);
-            assert_status(syncguard_get_by_key(store, "part", NULL, &info, &err), SYNCGUARD_OK);
+            assert_status(SYNCGUARD_LOCKED,
+                          syncguard_acquire(store, "part", 5000, NULL, &grant, &err));
+            assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, "part", NULL, &info, &err));
             assert_true(info.expires_at_ms == cases[i].expires_at_ms);
-            assert_status(syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err),
-                          SYNCGUARD_OK);
-            assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+            assert_status(SYNCGUARD_OK,
+                          syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err));
+            assert_status(SYNCGUARD_OK, syncguard_release(store, OTHER_ID, NULL, &err));
         } else {
             /* The script removes only what has the expiry that the library has read. */
             syncguard_cleanup_op op = {.key = "part",
@@ -144,7 +144,7 @@ static void fractions_are_rounded_up(void **state)
                                        .lock_id = OTHER_ID,
                                        .expires_at_ms = cases[i].expires_at_ms,
                                        .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
-            assert_status(store->ops->cleanup(store, &op, &err), SYNCGUARD_OK);
+            assert_status(SYNCGUARD_OK, store->ops->cleanup(store, &op, &err));
         }
         assert_int_equal(raw_int("EXISTS syncguard:part"), 0);
     }
@@ -175,7 +175,7 @@ static void damaged_values_are_held_and_released(void **state)
     int lines = 0;
     options.log = redis_records_line_count;
     options.log_context = &lines;
-    assert_status(syncguard_open(test_url, &options, &logged, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(redis_url, &options, &logged, &err));
     int count = 0;
     for (size_t i = 0; i < sizeof rests / sizeof rests[0]; i++) {
         char value[300];
@@ -185,38 +185,38 @@ static void damaged_values_are_held_and_released(void **state)
                  "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":\"x\",%s",
                  rests[i]);
         redis_records_plant("bad", value);
-        assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, "bad", 5000, NULL, &grant, &err));
         bool locked = false;
-        assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "bad", NULL, &locked, &err));
         assert_true(locked);
         syncguard_lock_info info;
-        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
-        assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
-                      SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(store, "bad", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err));
         lines = count = 0;
-        assert_status(syncguard_list_raw(logged, NULL, count_records, &count, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_list_raw(logged, NULL, test_count_raw, &count, &err));
         assert_int_equal(count, 0);
         assert_int_equal(lines, 1);
         int64_t expires = 0;
-        assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err));
         assert_non_null(strstr(raw_text("GET syncguard:bad"), rests[i]));
-        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, OTHER_ID, NULL, &err));
         assert_int_equal(raw_int("EXISTS syncguard:bad"), 0);
 
         /* Dead: as any dead record. */
         snprintf(value, sizeof value, "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9,%s",
                  rests[i]);
         redis_records_plant("bad", value);
-        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_ABSENT);
-        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+        assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(store, "bad", NULL, &info, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(store, OTHER_ID, NULL, &err));
         grant = take_lock("bad", 5000);
-        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     }
     /* An id that is no text belongs to no client; the lock ends by its expiry. */
     syncguard_grant grant;
     redis_records_plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
-    assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
-    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, "bad", 5000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(store, OTHER_ID, NULL, &err));
     redis_records_plant("bad", "{\"lockId\":{},\"expiresAtMs\":9,\"key\":\"bad\"}");
     (void)take_lock("bad", 5000);
     syncguard_close(logged);
@@ -228,16 +228,16 @@ static void foreign_types_are_left_alone(void **state)
     syncguard_grant grant;
     raw_do("HSET syncguard:typed a b");
     raw_do("SET syncguard:id:" OTHER_ID " syncguard:typed");
-    assert_status(syncguard_acquire(store, "typed", 5000, NULL, &grant, &err),
-                  SYNCGUARD_E_INTERNAL);
+    assert_status(SYNCGUARD_E_INTERNAL,
+                  syncguard_acquire(store, "typed", 5000, NULL, &grant, &err));
     assert_string_equal(err.native, "WRONGTYPE");
     bool locked;
-    assert_status(syncguard_is_locked(store, "typed", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
-    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(store, "typed", NULL, &locked, &err));
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(store, OTHER_ID, NULL, &err));
     assert_string_equal(raw_text("HGET syncguard:typed a"), "b");
     raw_do("RPUSH syncguard:fence:syncguard:listed x");
-    assert_status(syncguard_acquire(store, "listed", 5000, NULL, &grant, &err),
-                  SYNCGUARD_E_INTERNAL);
+    assert_status(SYNCGUARD_E_INTERNAL,
+                  syncguard_acquire(store, "listed", 5000, NULL, &grant, &err));
     assert_int_equal(raw_int("EXISTS syncguard:listed"), 0);
     assert_int_equal(raw_int("LLEN syncguard:fence:syncguard:listed"), 1);
 }
@@ -251,9 +251,9 @@ static void foreign_index_of_a_dead_lock_is_left_alone(void **state)
            "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1,\"acquiredAtMs\":0,\"key\":\"dead\","
            "\"fence\":\"000000000000001\"}");
     raw_do("HSET syncguard:id:" OTHER_ID " a b");
-    assert_status(syncguard_acquire(store, "dead", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, "dead", 5000, NULL, &grant, &err));
     assert_string_equal(raw_text("HGET syncguard:id:" OTHER_ID " a"), "b");
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
 }
 
 static void index_that_lies_changes_nothing(void **state)
@@ -262,11 +262,11 @@ static void index_that_lies_changes_nothing(void **state)
     syncguard_grant grant = take_lock("victim", 5000);
     int64_t expires;
     raw_do("SET syncguard:id:" OTHER_ID " syncguard:victim");
-    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(store, OTHER_ID, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err));
     syncguard_lock_info info;
-    assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
 }
 
 /* ---- cleanup ---- */
@@ -293,7 +293,7 @@ static void cleanup_takes_dead_records_only(void **state)
     plant_dead(value, 10000);
     raw_do("SET syncguard:fence:syncguard:old 1");
     syncguard_is_locked_op op = {.key = "old", .key_length = 3, .limits = limits};
-    assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->is_locked(store, &op, &err));
     assert_false(op.locked);
     assert_string_equal(op.dead_lock_id, OTHER_ID);
     assert_in_range(op.dead_for_ms, 10000, 20000);
@@ -302,13 +302,13 @@ static void cleanup_takes_dead_records_only(void **state)
                                   .lock_id = OTHER_ID,
                                   .expires_at_ms = op.dead_expires_at_ms + 1,
                                   .limits = limits};
-    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_ABSENT, store->ops->cleanup(store, &clean, &err));
     clean.expires_at_ms--;
     clean.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
-    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_ABSENT, store->ops->cleanup(store, &clean, &err));
     assert_string_equal(raw_text("GET syncguard:old"), value);
     clean.lock_id = OTHER_ID;
-    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->cleanup(store, &clean, &err));
     assert_int_equal(raw_int("DBSIZE"), 1);
     /* Taking over a dead lock removes its index as well. */
     redis_records_plant("old", value);
@@ -326,9 +326,9 @@ static void cleanup_waits_for_two_seconds(void **state)
     syncguard_is_locked_op op = {
         .key = "old", .key_length = 3, .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
     for (int i = 0; i < 20 && !stayed; i++) {
-        int64_t began = now_ms();
+        int64_t began = test_now_ms();
         plant_dead(value, 1700);
-        assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, store->ops->is_locked(store, &op, &err));
         assert_string_equal(op.dead_lock_id, OTHER_ID);
         syncguard_cleanup_op clean = {.key = "old",
                                       .key_length = 3,
@@ -337,7 +337,7 @@ static void cleanup_waits_for_two_seconds(void **state)
                                       .limits = op.limits};
         stayed = store->ops->cleanup(store, &clean, &err) == SYNCGUARD_ABSENT;
         if (!stayed) /* was it too early? */
-            assert_true(1700 + (now_ms() - began) >= SYNCGUARD_CLEANUP_GUARD_MS);
+            assert_true(1700 + (test_now_ms() - began) >= SYNCGUARD_CLEANUP_GUARD_MS);
     }
     assert_true(stayed);
     assert_string_equal(raw_text("GET syncguard:old"), value);
@@ -346,15 +346,15 @@ static void cleanup_waits_for_two_seconds(void **state)
 static void ask_for_dead(syncguard_backend *backend)
 {
     bool locked = true;
-    assert_status(syncguard_is_locked(backend, "old", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "old", NULL, &locked, &err));
     assert_false(locked);
 }
 
 static bool old_is_gone_within(int ms)
 {
-    int64_t until = now_ms() + ms;
-    while (raw_int("EXISTS syncguard:old") == 1 && now_ms() < until)
-        pause_ms(5);
+    int64_t until = test_now_ms() + ms;
+    while (raw_int("EXISTS syncguard:old") == 1 && test_now_ms() < until)
+        test_sleep_ms(5);
     return raw_int("EXISTS syncguard:old") == 0;
 }
 
@@ -378,7 +378,7 @@ static void cleanup_is_an_option_and_silent(void **state)
     ask_for_dead(cleaner);
     raw_do("ACL SETUSER default +del");
     assert_false(gone);
-    pause_ms(150); /* the pause between two cleanups */
+    test_sleep_ms(150); /* the pause between two cleanups */
     ask_for_dead(cleaner);
     assert_true(old_is_gone_within(10000));
     syncguard_close(cleaner);
@@ -386,7 +386,7 @@ static void cleanup_is_an_option_and_silent(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
         cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),

@@ -8,7 +8,7 @@
 static void start_resting(waiter *w, syncguard_backend *backend, const char *key)
 {
     start_polling(w, backend, key, 1000);
-    pause_ms(3300);
+    test_sleep_ms(3300);
 }
 
 /* NOLOOP hides what a connection changes itself, and yet the server forgets the name. */
@@ -19,12 +19,12 @@ static void own_extend_does_not_end_the_watching(void **state)
     int64_t expires;
     syncguard_backend *alone = open_with("connections=1");
     syncguard_grant grant;
-    assert_status(syncguard_acquire(alone, "own", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(alone, "own", 30000, NULL, &grant, &err));
     start_resting(&w, alone, "own");
-    assert_status(syncguard_extend(alone, grant.lock_id, 30000, NULL, &expires, &err),
-                  SYNCGUARD_OK);
-    pause_ms(200);
-    int64_t start = now_ms();
+    assert_status(SYNCGUARD_OK,
+                  syncguard_extend(alone, grant.lock_id, 30000, NULL, &expires, &err));
+    test_sleep_ms(200);
+    int64_t start = test_now_ms();
     raw_do("DEL syncguard:own");
     assert_true(end_waiter(&w, start) < 1000);
     syncguard_close(alone);
@@ -38,10 +38,10 @@ static void release_with_a_lost_connection_wakes(void **state)
     static const char *const kinds[] = {"pubsub", "normal"};
     waiter w;
     for (int i = 0; i < 2; i++) {
-        syncguard_backend *other = open_url(test_url);
+        syncguard_backend *other = test_open(redis_url);
         (void)take_lock("rested", 30000);
         start_resting(&w, other, "rested");
-        int64_t start = now_ms();
+        int64_t start = test_now_ms();
         raw_do("MULTI");
         raw_do("CLIENT KILL TYPE %s SKIPME yes", kinds[i]);
         raw_do("DEL syncguard:rested");
@@ -54,7 +54,7 @@ static void release_with_a_lost_connection_wakes(void **state)
 /* Two commands that no other client gets between. */
 static void raw_twice(const char *first, const char *second)
 {
-    redisContext *context = redisConnect("127.0.0.1", test_port(0));
+    redisContext *context = redisConnect("127.0.0.1", redis_port(0));
     void *reply = NULL;
     assert_int_equal(redisAppendCommand(context, first), REDIS_OK);
     assert_int_equal(redisAppendCommand(context, second), REDIS_OK);
@@ -72,16 +72,16 @@ static void forgotten_names_are_watched_again(void **state)
     enum { WAITERS = 8 };
     static waiter waiters[WAITERS];
     static char keys[WAITERS][16];
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < WAITERS; i++) {
         snprintf(keys[i], sizeof keys[i], "evicted:%d", i);
         (void)take_lock(keys[i], 30000);
         start_polling(&waiters[i], other, keys[i], 1000);
     }
-    pause_ms(3300);
+    test_sleep_ms(3300);
     raw_twice("CONFIG SET tracking-table-max-keys 2", "CONFIG SET tracking-table-max-keys 1000000");
-    pause_ms(300);
-    int64_t start = now_ms();
+    test_sleep_ms(300);
+    int64_t start = test_now_ms();
     for (int i = 0; i < WAITERS; i++)
         raw_do("DEL syncguard:%s", keys[i]);
     for (int i = 0; i < WAITERS; i++)
@@ -96,18 +96,18 @@ static void resting_waiters_do_not_poll(void **state)
     enum { WAITERS = 20 };
     static waiter waiters[WAITERS];
     static char keys[WAITERS][16];
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < WAITERS; i++) {
         snprintf(keys[i], sizeof keys[i], "idle:%d", i);
         (void)take_lock(keys[i], 30000);
         waiters[i] = (waiter){.backend = other, .key = keys[i]};
-        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_lock, &waiters[i]), 0);
+        waiters[i].thread = test_start_thread(wait_for_lock, &waiters[i]);
     }
-    pause_ms(8000); /* after 1, 3 and 7 s */
+    test_sleep_ms(8000); /* after 1, 3 and 7 s */
     raw_do("CONFIG RESETSTAT");
-    pause_ms(4000);
+    test_sleep_ms(4000);
     assert_in_range(raw_calls("evalsha"), 0, WAITERS / 2); /* polling: 80 */
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     for (int i = 0; i < WAITERS; i++)
         raw_do("DEL syncguard:%s", keys[i]);
     for (int i = 0; i < WAITERS; i++)
@@ -117,7 +117,7 @@ static void resting_waiters_do_not_poll(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_extend_does_not_end_the_watching),
         cmocka_unit_test(release_with_a_lost_connection_wakes),

@@ -25,13 +25,13 @@ static void redis_rights_read(void)
     }
     assert_true(count > 20);
     servers = (int)strtol(getenv("REDIS_TEST_SERVERS"), NULL, 10);
-    cluster = strstr(test_url, "+cluster") != NULL;
+    cluster = strstr(redis_url, "+cluster") != NULL;
 }
 
 static void at_all(const char *command)
 {
     for (int i = 0; i < servers; i++)
-        freeReplyObject(raw_at(test_port(i), command));
+        freeReplyObject(raw_at(redis_port(i), command));
 }
 
 /* Grants all rights but one (-1: all), on every server. */
@@ -45,7 +45,7 @@ static void redis_rights_permit(int without)
             length += (size_t)snprintf(command + length, sizeof command - length, " %s", rights[i]);
     }
     for (int i = 0; i < servers; i++) {
-        redisReply *reply = raw_at(test_port(i), command);
+        redisReply *reply = raw_at(redis_port(i), command);
         if (reply->type == REDIS_REPLY_ERROR)
             fail_msg("%s: %s", command, reply->str);
         freeReplyObject(reply);
@@ -58,7 +58,7 @@ static int redis_rights_refusals_count(bool show)
 {
     int sum = 0;
     for (int i = 0; i < servers; i++) {
-        redisReply *log = raw_at(test_port(i), "ACL LOG");
+        redisReply *log = raw_at(redis_port(i), "ACL LOG");
         assert_int_equal(log->type, REDIS_REPLY_ARRAY);
         sum += (int)log->elements;
         for (size_t e = 0; show && e < log->elements; e++)
@@ -72,7 +72,7 @@ static int redis_rights_refusals_count(bool show)
 /* Our hash slot, and the node that has it. */
 static int redis_rights_hash_slot(int *owner)
 {
-    redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}:x");
+    redisReply *reply = raw_at(redis_port(0), "CLUSTER KEYSLOT {syncguard}:x");
     int hash_slot = (int)reply->integer;
     freeReplyObject(reply);
     *owner = hash_slot / (16384 / 3);
@@ -82,7 +82,7 @@ static int redis_rights_hash_slot(int *owner)
 static syncguard_backend *open_as_user(void)
 {
     char url[2048];
-    const char *rest = strstr(test_url, "://") + 3;
+    const char *rest = strstr(redis_url, "://") + 3;
     const char *query = strchr(rest, '?');
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
     if (cluster) { /* one seed that does not have the hash slot, so that its owner must be learnt */
@@ -90,20 +90,14 @@ static syncguard_backend *open_as_user(void)
         (void)redis_rights_hash_slot(&owner);
         snprintf(url, sizeof url,
                  "redis+cluster://" USER ":" PASSWORD "@127.0.0.1:%d?timeout_ms=2000",
-                 test_port((owner + 1) % 3));
+                 redis_port((owner + 1) % 3));
     } else
         snprintf(url, sizeof url, "%.*s" USER ":" PASSWORD "@%.*s/1%s%stimeout_ms=2000",
-                 (int)(rest - test_url), test_url, before, rest, query != NULL ? query : "?",
+                 (int)(rest - redis_url), redis_url, before, rest, query != NULL ? query : "?",
                  query != NULL ? "&" : "");
     syncguard_backend *backend = NULL;
-    assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &backend, &err));
     return backend;
-}
-
-static bool redis_rights_info_ignore(void *context, const syncguard_lock_info *info)
-{
-    (void)context, (void)info;
-    return true;
 }
 
 static char lacking[1024]; /* what the doctor said of permissions */
@@ -129,16 +123,16 @@ static void *redis_rights_waiter_run(void *backend)
 static void move_hash_slot(bool begin)
 {
     int from, hash_slot = redis_rights_hash_slot(&from), to = (from + 1) % 3;
-    redisReply *old = raw_at(test_port(from), "CLUSTER MYID");
-    redisReply *new = raw_at(test_port(to), "CLUSTER MYID");
+    redisReply *old = raw_at(redis_port(from), "CLUSTER MYID");
+    redisReply *new = raw_at(redis_port(to), "CLUSTER MYID");
     if (begin) {
         freeReplyObject(
-            raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", hash_slot, old->str));
+            raw_at(redis_port(to), "CLUSTER SETSLOT %d IMPORTING %s", hash_slot, old->str));
         freeReplyObject(
-            raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", hash_slot, new->str));
+            raw_at(redis_port(from), "CLUSTER SETSLOT %d MIGRATING %s", hash_slot, new->str));
     } else {
-        freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d STABLE", hash_slot));
-        freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d STABLE", hash_slot));
+        freeReplyObject(raw_at(redis_port(to), "CLUSTER SETSLOT %d STABLE", hash_slot));
+        freeReplyObject(raw_at(redis_port(from), "CLUSTER SETSLOT %d STABLE", hash_slot));
     }
     freeReplyObject(old);
     freeReplyObject(new);
@@ -168,7 +162,7 @@ static void redis_rights_use_all(void)
     redis_rights_note_status(syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
     redis_rights_note_status(syncguard_get_by_key(backend, "k", NULL, &info, &err));
-    redis_rights_note_status(syncguard_list(backend, NULL, redis_rights_info_ignore, NULL, &err));
+    redis_rights_note_status(syncguard_list(backend, NULL, test_ignore_info, NULL, &err));
     if (failures == 0) {
         redis_rights_note_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
         redis_rights_note_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
@@ -180,8 +174,8 @@ static void redis_rights_use_all(void)
     pthread_t waiter;
     if (failures == 0) {
         redis_rights_note_status(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
-        assert_int_equal(pthread_create(&waiter, NULL, redis_rights_waiter_run, backend), 0);
-        pause_ms(150);
+        waiter = test_start_thread(redis_rights_waiter_run, backend);
+        test_sleep_ms(150);
         redis_rights_note_status(syncguard_release(backend, grant.lock_id, NULL, &err));
         pthread_join(waiter, NULL);
     }
@@ -196,7 +190,7 @@ static void redis_rights_use_all(void)
     }
     if (failures == 0) {
         at_all("SCRIPT FLUSH");
-        pause_ms(600);
+        test_sleep_ms(600);
     }
     for (int i = 0; i < 8; i++)
         syncguard_lock_dispose(locks[i]);
@@ -247,7 +241,7 @@ static void redis_each_right_is_needed(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     redis_rights_read();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_documented_rights_are_enough),

@@ -55,9 +55,9 @@ static void broken_connections_disturb_nobody(void **state)
     syncguard_backend *backend = open_port(s.port, "");
     pthread_t threads[32];
     for (int i = 0; i < 32; i++)
-        pthread_create(&threads[i], NULL, sharing_hammer, backend);
+        threads[i] = test_start_thread(sharing_hammer, backend);
     for (int i = 0; i < 20; i++) {
-        pause_ms(50);
+        test_sleep_ms(50);
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
         if (i % 5 == 0)
             freeReplyObject(raw_at(s.port, "SCRIPT FLUSH"));
@@ -75,7 +75,7 @@ static void *one_acquire(void *argument)
     syncguard_backend *backend = argument;
     syncguard_grant grant;
     syncguard_error error;
-    syncguard_call brief = call_of(400);
+    syncguard_call brief = test_call(400);
     char key[40];
     snprintf(key, sizeof key, "stall:%lx", (unsigned long)pthread_self());
     if (syncguard_acquire(backend, key, 5000, &brief, &grant, &error) !=
@@ -92,15 +92,15 @@ static void followers_keep_their_own_deadlines(void **state)
     server_start(&s, 0, without_persistence);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "");
-    assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err));
     kill(s.pid, SIGSTOP);
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     pthread_t threads[64];
     for (int i = 0; i < 64; i++)
-        pthread_create(&threads[i], NULL, one_acquire, backend);
+        threads[i] = test_start_thread(one_acquire, backend);
     for (int i = 0; i < 64; i++)
         pthread_join(threads[i], NULL);
-    assert_in_range(now_ms() - start, 390, 1500);
+    assert_in_range(test_now_ms() - start, 390, 1500);
     assert_int_equal(atomic_load(&failures), 0);
     kill(s.pid, SIGCONT);
     syncguard_close(backend);
@@ -111,7 +111,7 @@ static void followers_keep_their_own_deadlines(void **state)
 static void hold_the_thread(int signal)
 {
     (void)signal;
-    pause_ms(2000);
+    test_sleep_ms(2000);
 }
 
 static void *sharing_ask_once(void *argument)
@@ -133,21 +133,19 @@ static void stuck_follower_holds_up_nobody(void **state)
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "connections=1&no_tracking=true");
     bool locked = true;
-    assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "warm", NULL, &locked, &err));
     kill(s.pid, SIGSTOP);
-    pthread_t leader;
-    pthread_create(&leader, NULL, sharing_ask_once, backend);
-    pause_ms(100);
-    pthread_t follower;
-    pthread_create(&follower, NULL, sharing_ask_once, backend);
-    pause_ms(100);
+    pthread_t leader = test_start_thread(sharing_ask_once, backend);
+    test_sleep_ms(100);
+    pthread_t follower = test_start_thread(sharing_ask_once, backend);
+    test_sleep_ms(100);
     pthread_kill(follower, SIGUSR1);
-    pause_ms(100);
-    int64_t start = now_ms();
+    test_sleep_ms(100);
+    int64_t start = test_now_ms();
     kill(s.pid, SIGCONT);
     pthread_join(leader, NULL);
-    assert_status(syncguard_is_locked(backend, "asked", NULL, &locked, &err), SYNCGUARD_OK);
-    int64_t took = now_ms() - start;
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "asked", NULL, &locked, &err));
+    int64_t took = test_now_ms() - start;
     pthread_join(follower, NULL);
     assert_in_range(took, 0, PROMPT_MS);
     assert_int_equal(atomic_load(&failures), 0);
@@ -165,14 +163,14 @@ static atomic_int attempts;
 static void *give_up_always(void *argument)
 {
     syncguard_backend *backend = argument;
-    syncguard_call brief = call_of(15);
+    syncguard_call brief = test_call(15);
     syncguard_grant grant;
     char key[32];
     while (!atomic_load(&over)) {
         snprintf(key, sizeof key, "ghost:%d", atomic_fetch_add(&attempts, 1));
-        int64_t start = now_ms();
+        int64_t start = test_now_ms();
         syncguard_status status = syncguard_acquire(backend, key, 60000, &brief, &grant, NULL);
-        long took = (long)(now_ms() - start);
+        long took = (long)(test_now_ms() - start);
         /* The answer was there before a busy machine let this thread look at the clock. */
         if (status == SYNCGUARD_OK &&
             syncguard_release(backend, grant.lock_id, NULL, NULL) != SYNCGUARD_OK)
@@ -196,7 +194,7 @@ static void undoing_keeps_up(void **state)
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "");
     bool locked;
-    assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "warm", NULL, &locked, &err));
     atomic_store(&p.delay_ms, 10);
     atomic_store(&over, false);
     atomic_store(&failures, 0);
@@ -204,15 +202,15 @@ static void undoing_keeps_up(void **state)
     atomic_store(&latest_ms, 0);
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        pthread_create(&threads[i], NULL, give_up_always, backend);
-    pause_ms(3000);
+        threads[i] = test_start_thread(give_up_always, backend);
+    test_sleep_ms(3000);
     atomic_store(&over, true);
     for (int i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
     /* Far less than the ttl; how soon depends on the machine. */
     long long ghosts = 1;
     for (int i = 0; i < 200 && ghosts > 0; i++) {
-        pause_ms(100);
+        test_sleep_ms(100);
         redisReply *reply = raw_at(
             s.port, "EVAL %s 0",
             "local n = 0 for _, k in ipairs(redis.call('KEYS', 'syncguard:ghost:*')) do n = n + 1 "
@@ -256,10 +254,10 @@ static int close_all_and_go_on(void)
     syncguard_lock *lock = NULL;
     syncguard_grant grant;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_call brief = call_of(1);
+    syncguard_call brief = test_call(1);
     pthread_t thread;
     options.auto_extend = true;
-    if (syncguard_open(test_url, NULL, &backend, NULL) != SYNCGUARD_OK ||
+    if (syncguard_open(redis_url, NULL, &backend, NULL) != SYNCGUARD_OK ||
         syncguard_lock_acquire(backend, "renewed", &options, &lock, NULL) != SYNCGUARD_OK ||
         syncguard_acquire(backend, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
         return 1;
@@ -269,12 +267,12 @@ static int close_all_and_go_on(void)
         if (syncguard_acquire(backend, "late", 1000, &brief, &other, NULL) == SYNCGUARD_OK)
             (void)!syncguard_release(backend, other.lock_id, NULL, NULL);
     }
-    pause_ms(500);
+    test_sleep_ms(500);
     for (int fd = 3; fd < 256; fd++)
         close(fd);
-    pause_ms(500);
+    test_sleep_ms(500);
     double before = processor_s();
-    pause_ms(2000);
+    test_sleep_ms(2000);
     double used = processor_s() - before;
     fprintf(stderr, "used %.3f s of 2 s\n", used);
     if (used > 0.3)
@@ -310,7 +308,7 @@ static int sharing_fd_reuse(const syncguard_backend *backend, int pair[2])
     int fd = redis->links[0].conn->fd;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     assert_int_equal(dup2(pair[0], fd), fd);
-    pause_ms(200); /* a connection that was used just now is not checked */
+    test_sleep_ms(200); /* a connection that was used just now is not checked */
     return fd;
 }
 
@@ -337,10 +335,10 @@ static void redis_reused_fd_is_left_alone(void **state)
     for (int use = 0; use < 2; use++) {
         int pair[2];
         syncguard_backend *backend = open_with("connections=1&no_tracking=true");
-        assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "a", NULL, &locked, &err));
         int fd = sharing_fd_reuse(backend, pair);
         if (use == 1)
-            assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
+            assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "a", NULL, &locked, &err));
         else
             sg_redis_link_reset(&((sg_redis_backend *)(void *)backend)->links[0]);
         check_untouched(fd, pair);
@@ -359,7 +357,7 @@ static void find_connections(bool found[256])
         struct sockaddr_in peer = {.sin_family = AF_UNSPEC};
         socklen_t size = sizeof peer;
         found[fd] = getpeername(fd, (struct sockaddr *)&peer, &size) == 0 &&
-                    peer.sin_family == AF_INET && ntohs(peer.sin_port) == test_port(0);
+                    peer.sin_family == AF_INET && ntohs(peer.sin_port) == redis_port(0);
     }
 }
 
@@ -368,15 +366,14 @@ static void what_another_socket_gets_is_not_read(void **state)
 {
     (void)state;
     bool before[256];
-    pthread_t thread;
     syncguard_grant grant;
     syncguard_backend *holder = open_with("connections=1&no_tracking=true");
-    assert_status(syncguard_acquire(holder, "awaited", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "awaited", 60000, NULL, &grant, &err));
     find_connections(before);
     syncguard_backend *backend = open_with("connections=1");
     const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
-    pthread_create(&thread, NULL, sharing_waiter_run, backend);
-    pause_ms(1000);
+    pthread_t thread = test_start_thread(sharing_waiter_run, backend);
+    test_sleep_ms(1000);
     bool after[256];
     find_connections(after);
     int fd = -1;
@@ -390,7 +387,7 @@ static void what_another_socket_gets_is_not_read(void **state)
     assert_int_equal(dup2(pair[0], fd), fd);
     char byte = 'x';
     assert_int_equal(send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
-    assert_status(syncguard_release(holder, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     pthread_join(thread, NULL);
     syncguard_close(backend);
     assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
@@ -403,7 +400,7 @@ static void what_another_socket_gets_is_not_read(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_connections_disturb_nobody),
         cmocka_unit_test(followers_keep_their_own_deadlines),

@@ -32,11 +32,11 @@ static void stored_lock_is_as_agreed(void **state)
     assert_int_equal(raw_int("PTTL %s", counter), -1);
     assert_int_equal(raw_int("DBSIZE"), 3);
     int64_t expires = 0;
-    assert_status(syncguard_extend(store, grant.lock_id, 9000, NULL, &expires, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 9000, NULL, &expires, &err));
     assert_in_range(raw_int("PTTL %s", name), 9500, 10000);
     assert_in_range(raw_int("PTTL %s", index), 9500, 10000);
     assert_string_equal(raw_text("GET %s", index), name);
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     assert_int_equal(raw_int("EXISTS %s %s", name, index), 0);
     assert_int_equal(raw_int("PTTL %s", counter), -1);
 }
@@ -48,11 +48,11 @@ static void owner_is_one_more_field(void **state)
     syncguard_backend *owned = NULL;
     syncguard_grant grant;
     options.owner = "me@\"here\"";
-    assert_status(syncguard_open(test_url, &options, &owned, &err), SYNCGUARD_OK);
-    assert_status(syncguard_acquire(owned, "owned", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(redis_url, &options, &owned, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(owned, "owned", 5000, NULL, &grant, &err));
     assert_non_null(strstr(raw_text("GET syncguard:owned"), "\"owner\":\"me@\\\"here\\\"\""));
     syncguard_lock_info_raw info;
-    assert_status(syncguard_get_by_key_raw(store, "owned", NULL, &info, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, "owned", NULL, &info, &err));
     assert_string_equal(info.owner, "me@\"here\"");
     syncguard_close(owned);
 }
@@ -70,38 +70,38 @@ static void hashed_names_work_everywhere(void **state)
     snprintf(extra, sizeof extra, "prefix=%s", prefix);
     syncguard_backend *hashed = open_with(extra);
     syncguard_grant first;
-    assert_status(syncguard_acquire(hashed, key, 5000, NULL, &first, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(hashed, key, 5000, NULL, &first, &err));
     syncguard_grant second;
-    assert_status(syncguard_acquire(hashed, key, 5000, NULL, &second, &err), SYNCGUARD_LOCKED);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(hashed, key, 5000, NULL, &second, &err));
     char name[1200];
     snprintf(name, sizeof name, "%s:id:%s", prefix, first.lock_id);
     assert_int_equal(strlen(raw_text("GET %s", name)), 470 + 1 + 22);
     bool locked = false;
-    assert_status(syncguard_is_locked(hashed, key, NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(hashed, key, NULL, &locked, &err));
     assert_true(locked);
     syncguard_lock_info_raw info;
-    assert_status(syncguard_get_by_id_raw(hashed, first.lock_id, NULL, &info, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(hashed, first.lock_id, NULL, &info, &err));
     assert_string_equal(info.key, key);
-    assert_status(syncguard_get_by_key_raw(hashed, key, NULL, &info, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(hashed, key, NULL, &info, &err));
     assert_string_equal(info.lock_id, first.lock_id);
     int64_t expires;
-    assert_status(syncguard_extend(hashed, first.lock_id, 6000, NULL, &expires, &err),
-                  SYNCGUARD_OK);
-    assert_status(syncguard_release(hashed, first.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_extend(hashed, first.lock_id, 6000, NULL, &expires, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(hashed, first.lock_id, NULL, &err));
 
     /* Another long key has a counter of its own. */
-    assert_status(syncguard_acquire(hashed, key, 5000, NULL, &first, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(hashed, key, 5000, NULL, &first, &err));
     assert_string_equal(first.fence, "000000000000002");
     key[511] = 'x';
-    assert_status(syncguard_acquire(hashed, key, 5000, NULL, &second, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(hashed, key, 5000, NULL, &second, &err));
     assert_string_equal(second.fence, "000000000000001");
 
     /* Waiters are woken through the hashed name, too. */
     syncguard_lock *lock = NULL;
     syncguard_lock_options patient = SYNCGUARD_LOCK_OPTIONS_INIT;
     patient.retry_delay_ms = 100;
-    assert_status(syncguard_release(hashed, second.lock_id, NULL, &err), SYNCGUARD_OK);
-    assert_status(syncguard_lock_acquire(hashed, key, &patient, &lock, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(hashed, second.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(hashed, key, &patient, &lock, &err));
     syncguard_lock_dispose(lock);
     syncguard_close(hashed);
 }
@@ -125,7 +125,7 @@ static void list_shows_our_locks_only(void **state)
            "{\"lockId\":\"AAAAAAAAAAAAAAAAAAAAAA\",\"expiresAtMs\":1000,\"acquiredAtMs\":1,"
            "\"key\":\"dead\",\"fence\":\"000000000000001\"}");
     int count = 0;
-    assert_status(syncguard_list_raw(store, NULL, count_records, &count, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_list_raw(store, NULL, test_count_raw, &count, &err));
     assert_int_equal(count, 301);
 }
 
@@ -159,17 +159,17 @@ static void long_prefixes_hash_the_index(void **state)
         raw_do("SET %s:other %s", prefix, value);
         raw_do("SET %s %s:other", index, prefix);
         syncguard_lock_info_raw info;
-        assert_status(syncguard_get_by_id_raw(distant, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(distant, OTHER_ID, NULL, &info, &err));
         assert_string_equal(info.key, "other");
         int64_t expires = 0;
-        assert_status(syncguard_extend(distant, OTHER_ID, 60000, NULL, &expires, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(distant, OTHER_ID, 60000, NULL, &expires, &err));
         assert_in_range(raw_int("PTTL %s", index), 50000, 61000);
-        assert_status(syncguard_release(distant, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(distant, OTHER_ID, NULL, &err));
         assert_int_equal(raw_int("EXISTS %s:other %s", prefix, index), 0);
         syncguard_grant grant;
         /* What we store is where that library looks for it. */
-        assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err));
         char full[1024];
         snprintf(full, sizeof full, "%s:id:%s", prefix, grant.lock_id);
         char hash[SYNCGUARD_LOCK_ID_SIZE];
@@ -178,8 +178,8 @@ static void long_prefixes_hash_the_index(void **state)
             snprintf(full, sizeof full, "%s:%s", prefix, hash);
         snprintf(index, sizeof index, "%s:ours", prefix);
         assert_string_equal(raw_text("GET %s", full), index);
-        assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err),
-                      SYNCGUARD_LOCKED);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err));
 
         /* Undoing, finding one's own grant, and taking over need the id, too. */
         syncguard_acquire_op op = {.key = "again",
@@ -188,18 +188,19 @@ static void long_prefixes_hash_the_index(void **state)
                                    .ttl_ms = 5000,
                                    .owner = "",
                                    .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
-        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_OK);
-        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, distant->ops->acquire(distant, &op, &err));
+        assert_status(SYNCGUARD_OK, distant->ops->acquire(distant, &op, &err));
         assert_true(op.fence == 1);
-        assert_status(distant->ops->undo(distant, "again", 5, OTHER_ID,
+        assert_status(SYNCGUARD_OK,
+                      distant->ops->undo(distant, "again", 5, OTHER_ID,
                                          syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS,
-                                         &op.limits, &err),
-                      SYNCGUARD_OK);
+                                         &op.limits, &err));
         assert_int_equal(raw_int("EXISTS %s:again", prefix), 0);
-        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL, distant->ops->acquire(distant, &op, &err));
         assert_string_equal(err.native, "SPENT");
         int count = 0;
-        assert_status(syncguard_list_raw(distant, NULL, count_records, &count, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_list_raw(distant, NULL, test_count_raw, &count, &err));
         assert_int_equal(count, 1);
         syncguard_close(distant);
         raw_do("FLUSHALL");
@@ -214,7 +215,7 @@ static void counter_ends_where_it_must(void **state)
     raw_do("SET syncguard:fence:syncguard:end 899999999999999");
     syncguard_grant grant = take_lock("end", 5000);
     assert_string_equal(grant.fence, "900000000000000");
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     static const char *const values[] = {"900000000000000",
                                          "1000000000000000",
                                          "9223372036854775807",
@@ -227,8 +228,8 @@ static void counter_ends_where_it_must(void **state)
                                          " 1"};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         raw_do("SET syncguard:fence:syncguard:end %s", values[i]);
-        assert_status(syncguard_acquire(store, "end", 5000, NULL, &grant, &err),
-                      SYNCGUARD_E_INTERNAL);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(store, "end", 5000, NULL, &grant, &err));
         assert_string_equal(raw_text("GET syncguard:fence:syncguard:end"), values[i]);
         assert_int_equal(raw_int("DBSIZE"), 1);
     }
@@ -247,22 +248,22 @@ static void undone_id_is_never_granted(void **state)
                                .owner = "",
                                .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
     int64_t until = syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS;
-    assert_status(store->ops->undo(store, "undone", 6, id, until, &op.limits, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->undo(store, "undone", 6, id, until, &op.limits, &err));
     assert_in_range(raw_int("PTTL syncguard:id:%s", id), 4000, 6100);
-    assert_status(store->ops->acquire(store, &op, &err), SYNCGUARD_E_INTERNAL);
+    assert_status(SYNCGUARD_E_INTERNAL, store->ops->acquire(store, &op, &err));
     assert_string_equal(err.native, "SPENT");
     assert_int_equal(raw_int("EXISTS syncguard:undone"), 0);
     assert_int_equal(raw_int("EXISTS syncguard:fence:syncguard:undone"), 0);
-    assert_status(syncguard_release(store, id, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(store, id, NULL, &err));
     /* A grant that exists is removed. */
     syncguard_grant grant = take_lock("undone", 5000);
-    assert_status(store->ops->undo(store, "undone", 6, grant.lock_id, until, &op.limits, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  store->ops->undo(store, "undone", 6, grant.lock_id, until, &op.limits, &err));
     assert_int_equal(raw_int("EXISTS syncguard:undone"), 0);
     /* But not that of another id. */
     grant = take_lock("undone", 5000);
-    assert_status(store->ops->undo(store, "undone", 6, id, until, &op.limits, &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->undo(store, "undone", 6, id, until, &op.limits, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
 }
 
 static void own_grant_is_found_again(void **state)
@@ -275,9 +276,9 @@ static void own_grant_is_found_again(void **state)
                                .ttl_ms = 5000,
                                .owner = "",
                                .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
-    assert_status(store->ops->acquire(store, &op, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->acquire(store, &op, &err));
     int64_t fence = op.fence, expires = op.expires_at_ms;
-    assert_status(store->ops->acquire(store, &op, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, store->ops->acquire(store, &op, &err));
     assert_true(op.fence == fence && op.expires_at_ms == expires);
     assert_string_equal(raw_text("GET syncguard:fence:syncguard:twice"), "1");
 }
@@ -290,10 +291,10 @@ static void forgotten_scripts_are_recovered(void **state)
     syncguard_grant grant = take_lock("flushed", 5000);
     int64_t expires;
     raw_do("SCRIPT FLUSH");
-    assert_status(syncguard_extend(store, grant.lock_id, 5000, NULL, &expires, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 5000, NULL, &expires, &err));
     raw_do("SCRIPT FLUSH");
     bool locked;
-    assert_status(syncguard_is_locked(store, "flushed", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "flushed", NULL, &locked, &err));
     assert_true(locked);
     raw_do("SCRIPT FLUSH");
     syncguard_extend_op items[SYNCGUARD_BATCH_MAX];
@@ -303,12 +304,12 @@ static void forgotten_scripts_are_recovered(void **state)
         items[i].ttl_ms = 6000;
     }
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
-    assert_status(store->ops->extend_many(store, items, SYNCGUARD_BATCH_MAX, &limits, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  store->ops->extend_many(store, items, SYNCGUARD_BATCH_MAX, &limits, &err));
     for (int i = 0; i < SYNCGUARD_BATCH_MAX; i++)
         assert_int_equal(items[i].status, i % 2 == 0 ? SYNCGUARD_OK : SYNCGUARD_ABSENT);
     raw_do("SCRIPT FLUSH");
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     raw_do("SCRIPT FLUSH");
     (void)take_lock("flushed", 5000);
 }
@@ -327,14 +328,14 @@ static void one_command_per_operation(void **state)
     bool locked;
     syncguard_lock_info info;
     syncguard_grant grant = take_lock("counted", 5000);
-    assert_status(syncguard_is_locked(store, "counted", NULL, &locked, &err), SYNCGUARD_OK);
-    assert_status(syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "counted", NULL, &locked, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     raw_do("CONFIG RESETSTAT");
     grant = take_lock("counted", 5000);
-    assert_status(syncguard_is_locked(store, "counted", NULL, &locked, &err), SYNCGUARD_OK);
-    assert_status(syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "counted", NULL, &locked, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     assert_int_equal(raw_calls("evalsha"), 4);
     assert_int_equal(raw_calls("eval"), 0);
 }
@@ -367,7 +368,7 @@ static void late_copy_makes_no_grant(void **state)
     const char *other = "BBBBBBBBBBBBBBBBBBBBBB";
     hold_name(other, "000000000000000", "0", text);
     raw_do("DEL held-name"); /* granted and released by the other */
-    pause_ms(5);
+    test_sleep_ms(5);
     hold_name(one, "000000000000000", "0", text); /* the late copy */
     hold_name(one, "000000000000005", taken, text);
     assert_string_equal(text, "0");
@@ -380,14 +381,14 @@ static void late_copy_makes_no_grant(void **state)
     for (int i = 0; i < 2; i++) {
         hold_name(one, "000000000000005", taken, text);
         assert_non_null(strstr(text, "\"fence\":\"000000000000005\""));
-        pause_ms(3);
+        test_sleep_ms(3);
     }
     raw_do("DEL held-name");
 }
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_copy_makes_no_grant),
         cmocka_unit_test_setup(stored_lock_is_as_agreed, flush_all),

@@ -14,8 +14,8 @@ static syncguard_backend *redis_telemetry_decorate(void)
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = redis_telemetry_event_keep;
     syncguard_backend *decorated = NULL;
-    assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &decorated, &err),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_telemetry_wrap(test_open(redis_url), &options, &decorated, &err));
     return decorated;
 }
 
@@ -30,8 +30,8 @@ static void dead_records_have_their_reason(void **state)
            "{\"lockId\":\"" OLD_ID "\",\"expiresAtMs\":9,\"acquiredAtMs\":1,"
            "\"fence\":\"000000000000001\",\"key\":\"old\"}");
     raw_do("SET syncguard:id:" OLD_ID " syncguard:old");
-    assert_status(syncguard_extend(watched, OLD_ID, 1000, NULL, NULL, &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_release(watched, OLD_ID, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(watched, OLD_ID, 1000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, OLD_ID, NULL, &err));
     syncguard_close(watched); /* delivers what is queued */
     assert_int_equal(last[SYNCGUARD_EVENT_EXTEND].reason, SYNCGUARD_REASON_EXPIRED);
     assert_int_equal(last[SYNCGUARD_EVENT_RELEASE].reason, SYNCGUARD_REASON_EXPIRED);
@@ -43,19 +43,19 @@ static long commands_of(syncguard_backend *backend)
     static const char name[] = "total_commands_processed:";
     raw_do("CONFIG RESETSTAT");
     syncguard_grant grant;
-    assert_status(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
     syncguard_grant other;
-    assert_status(syncguard_acquire(backend, "k", 5000, NULL, &other, &err), SYNCGUARD_LOCKED);
-    assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 5000, NULL, &other, &err));
+    assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
     bool flag;
-    assert_status(syncguard_is_locked(backend, "k", NULL, &flag, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &flag, &err));
     syncguard_lock_info info;
-    assert_status(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
-    assert_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
-    assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
-    assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err),
-                  SYNCGUARD_ABSENT);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
     const char *at = strstr(raw_text("INFO stats"), name);
     assert_non_null(at);
     return strtol(at + strlen(name), NULL, 10);
@@ -64,7 +64,7 @@ static long commands_of(syncguard_backend *backend)
 /* I-TEL-07 */
 static void the_reason_costs_no_command(void **state)
 {
-    syncguard_backend *bare = open_url(test_url), *watched = redis_telemetry_decorate();
+    syncguard_backend *bare = test_open(redis_url), *watched = redis_telemetry_decorate();
     (void)state;
     (void)commands_of(bare); /* connects */
     (void)commands_of(watched);
@@ -74,17 +74,6 @@ static void the_reason_costs_no_command(void **state)
     assert_int_equal(plain, decorated);
     syncguard_close(watched);
     syncguard_close(bare);
-}
-
-/* Connections that telemetry has counted as replaced. */
-static long redis_reconnects_total(const syncguard_backend *backend)
-{
-    static const char name[] = "\nsyncguard_reconnects_total{";
-    static char text[65536];
-    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
-    const char *at = strstr(text, name);
-    assert_non_null(at);
-    return strtol(strchr(at, '}') + 1, NULL, 10);
 }
 
 static atomic_int replaced_lines, renewal_lines;
@@ -110,9 +99,9 @@ static syncguard_backend *redis_telemetry_open(int port)
     char url[64];
     snprintf(url, sizeof url, "redis://127.0.0.1:%d/0?connections=1", port);
     syncguard_backend *bare = NULL;
-    assert_status(syncguard_open(url, &options, &bare, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &bare, &err));
     syncguard_backend *decorated = NULL;
-    assert_status(syncguard_telemetry_wrap(bare, NULL, &decorated, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &decorated, &err));
     return decorated;
 }
 
@@ -124,13 +113,13 @@ static void redis_reconnects_are_counted(void **state)
     server_start(&s, 0, without_persistence);
     syncguard_backend *watched = redis_telemetry_open(s.port);
     syncguard_grant grant;
-    assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err), SYNCGUARD_OK);
-    assert_int_equal(redis_reconnects_total(watched), 0);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err));
+    assert_int_equal(test_reconnects_total(watched), 0);
     for (int i = 1; i <= 2; i++) {
         freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
-        assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err),
-                      SYNCGUARD_LOCKED);
-        assert_int_equal(redis_reconnects_total(watched), i);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err));
+        assert_int_equal(test_reconnects_total(watched), i);
         assert_int_equal(atomic_load(&replaced_lines), i);
     }
     syncguard_close(watched);
@@ -148,10 +137,10 @@ static void a_hang_is_logged(void **state)
     options.ttl_ms = 6000;
     options.auto_extend = true;
     syncguard_lock *lock = NULL;
-    assert_status(syncguard_lock_acquire(watched, "s3cret", &options, &lock, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(watched, "s3cret", &options, &lock, &err));
     kill(s.pid, SIGSTOP);
     for (int i = 0; i < 3000 && atomic_load(&renewal_lines) == 0; i++)
-        usleep(10000);
+        test_sleep_ms(10);
     kill(s.pid, SIGCONT);
     assert_true(atomic_load(&renewal_lines) > 0);
     syncguard_lock_dispose(lock);
@@ -161,7 +150,7 @@ static void a_hang_is_logged(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_records_have_their_reason),
         cmocka_unit_test(the_reason_costs_no_command),

@@ -27,16 +27,16 @@ static void expiries_are_the_servers_milliseconds(void **state)
         syncguard_grant grant;
         int64_t expires = 0;
         int64_t first = server_ms();
-        assert_status(syncguard_acquire(store, "k", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(store, "k", 30000, NULL, &grant, &err));
         int64_t second = server_ms();
-        assert_status(syncguard_extend(store, grant.lock_id, 40000, NULL, &expires, &err),
-                      SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(store, grant.lock_id, 40000, NULL, &expires, &err));
         int64_t third = server_ms();
         assert_in_range(grant.expires_at_ms, first + 30000, second + 30000);
         assert_in_range(expires, second + 40000, third + 40000);
         acquired += first == second;
         extended += second == third;
-        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     }
     assert_true(acquired >= ENOUGH && extended >= ENOUGH);
 }
@@ -56,7 +56,7 @@ static int64_t plant_dying(int64_t in_ms)
 static bool by_is_locked(void)
 {
     bool locked = false;
-    assert_status(syncguard_is_locked(store, "k", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, "k", NULL, &locked, &err));
     return locked;
 }
 
@@ -76,7 +76,7 @@ static bool redis_time_info_note(void *context, const syncguard_lock_info *info)
 static bool by_list(void)
 {
     bool listed = false;
-    assert_status(syncguard_list(store, NULL, redis_time_info_note, &listed, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, redis_time_info_note, &listed, &err));
     return listed;
 }
 
@@ -123,9 +123,9 @@ static void locks_die_at_the_servers_millisecond(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     raw_do("FLUSHALL");
-    store = open_url(test_url);
+    store = test_open(redis_url);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expiries_are_the_servers_milliseconds),
         cmocka_unit_test(locks_die_at_the_servers_millisecond),

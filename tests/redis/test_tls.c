@@ -36,40 +36,40 @@ static syncguard_status try_url(const char *format, ...)
 static void authority_is_checked(void **state)
 {
     (void)state;
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?" CLIENT, host, dir, dir),
-                  SYNCGUARD_E_AUTH_FAILED);
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_insecure=1&" CLIENT,
-                          host, dir, dir),
-                  SYNCGUARD_OK);
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT,
-                          host, dir, dir, dir),
-                  SYNCGUARD_OK);
+    assert_status(SYNCGUARD_E_AUTH_FAILED,
+                  try_url("rediss://locker:pw-marker-s3cret@localhost:%s?" CLIENT, host, dir, dir));
+    assert_status(SYNCGUARD_OK,
+                  try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_insecure=1&" CLIENT,
+                          host, dir, dir));
+    assert_status(SYNCGUARD_OK,
+                  try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT,
+                          host, dir, dir, dir));
 }
 
 static void name_is_checked(void **state)
 {
     (void)state;
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT,
-                          host, dir, dir, dir),
-                  SYNCGUARD_OK);
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT
+    assert_status(SYNCGUARD_OK,
+                  try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT,
+                          host, dir, dir, dir));
+    assert_status(SYNCGUARD_E_AUTH_FAILED,
+                  try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT
                           "&tls_server_name=other.example",
-                          host, dir, dir, dir),
-                  SYNCGUARD_E_AUTH_FAILED);
-    assert_status(try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT
+                          host, dir, dir, dir));
+    assert_status(SYNCGUARD_OK,
+                  try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT
                           "&tls_server_name=localhost",
-                          host, dir, dir, dir),
-                  SYNCGUARD_OK);
+                          host, dir, dir, dir));
 }
 
 static void missing_certificate_and_plain_text_fail(void **state)
 {
     (void)state;
     assert_status(
-        try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem", host, dir),
-        SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    assert_status(try_url("redis://locker:pw-marker-s3cret@localhost:%s", host),
-                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+        SYNCGUARD_E_SERVICE_UNAVAILABLE,
+        try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem", host, dir));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  try_url("redis://locker:pw-marker-s3cret@localhost:%s", host));
 }
 
 /* The effective user opens the files, so its rights count. */
@@ -85,7 +85,7 @@ static void another_real_user_changes_nothing(void **state)
         try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT, host, dir,
                 dir, dir);
     assert_int_equal(setresuid(0, 0, 0), 0);
-    assert_status(status, SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, status);
 }
 
 static void *redis_tls_hammer(void *argument)
@@ -105,9 +105,9 @@ static void many_threads_share_a_session(void **state)
 {
     (void)state;
     pthread_t threads[16];
-    syncguard_backend *backend = open_url(test_url);
+    syncguard_backend *backend = test_open(redis_url);
     for (int i = 0; i < 16; i++)
-        pthread_create(&threads[i], NULL, redis_tls_hammer, backend);
+        threads[i] = test_start_thread(redis_tls_hammer, backend);
     for (int i = 0; i < 16; i++) {
         void *result = NULL;
         pthread_join(threads[i], &result);
@@ -131,11 +131,10 @@ static void short_deadlines_connect_in_the_end(void **state)
 {
     (void)state;
     proxy p;
-    syncguard_call brief = SYNCGUARD_CALL_INIT;
-    brief.timeout_ms = 70;
+    syncguard_call brief = test_call(70);
     proxy_start(&p, (int)strtol(host, NULL, 10));
     atomic_store(&p.delay_ms, 20);
-    syncguard_backend *backend = open_url(url_via(&p));
+    syncguard_backend *backend = test_open(url_via(&p));
     bool locked;
     int good = 0;
     for (int i = 0; i < 100; i++)
@@ -156,13 +155,13 @@ static void *redis_tls_flood(void *argument)
     unsigned char greeting[4096];
     for (size_t i = 0; i < sizeof hello_requests; i += 9) /* a record with one message */
         memcpy(hello_requests + i, "\x16\3\3\0\4", 5);
-    int64_t end = now_ms() + FLOOD_MS;
+    int64_t end = test_now_ms() + FLOOD_MS;
     for (;;) {
         int client = accept(listener, NULL, NULL);
         if (client < 0)
             return NULL;
         if (recv(client, greeting, sizeof greeting, 0) > 0) {
-            while (now_ms() < end &&
+            while (test_now_ms() < end &&
                    send(client, hello_requests, sizeof hello_requests, MSG_NOSIGNAL) > 0)
                 continue;
         }
@@ -174,25 +173,23 @@ static void *redis_tls_flood(void *argument)
 static void flood_of_messages_ends_at_the_deadline(void **state)
 {
     (void)state;
-    syncguard_call brief = SYNCGUARD_CALL_INIT;
-    brief.timeout_ms = 500;
+    syncguard_call brief = test_call(500);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof address;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(listener, 16), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, redis_tls_flood, &listener), 0);
+    pthread_t thread = test_start_thread(redis_tls_flood, &listener);
     char url[128];
     snprintf(url, sizeof url, "rediss://127.0.0.1:%d?tls_insecure=1", ntohs(address.sin_port));
-    syncguard_backend *backend = open_url(url);
-    int64_t start = now_ms();
+    syncguard_backend *backend = test_open(url);
+    int64_t start = test_now_ms();
     bool locked;
-    assert_status(syncguard_is_locked(backend, "flooded", &brief, &locked, &err),
-                  SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(backend, "flooded", &brief, &locked, &err));
     syncguard_close(backend);
-    assert_true(now_ms() - start < FLOOD_MS / 2);
+    assert_true(test_now_ms() - start < FLOOD_MS / 2);
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
     close(listener);
@@ -202,8 +199,7 @@ static void flood_of_messages_ends_at_the_deadline(void **state)
 static void *keep_connecting(void *argument)
 {
     bool locked;
-    syncguard_call brief = SYNCGUARD_CALL_INIT;
-    brief.timeout_ms = 20;
+    syncguard_call brief = test_call(20);
     for (;;) {
         syncguard_backend *backend = NULL;
         if (syncguard_open(argument, NULL, &backend, NULL) == SYNCGUARD_OK &&
@@ -228,11 +224,11 @@ static void exit_is_safe_at_any_moment(void **state)
         pid_t pid = fork();
         if (pid == 0) {
             pthread_t threads[THREADS];
-            char *url = strdup(i % 2 == 0 ? test_url : url_via(&p));
+            char *url = strdup(i % 2 == 0 ? redis_url : url_via(&p));
             alarm(20);
             for (int k = 0; k < THREADS; k++)
                 pthread_create(&threads[k], NULL, keep_connecting, url);
-            pause_ms(20 + i % 50);
+            test_sleep_ms(20 + i % 50);
             exit(0);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -245,9 +241,9 @@ static void exit_is_safe_at_any_moment(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     dir = getenv("REDIS_TEST_DIR");
-    const char *at = strchr(strchr(test_url, '@'), ':'); /* the port */
+    const char *at = strchr(strchr(redis_url, '@'), ':'); /* the port */
     snprintf(host, sizeof host, "%.*s", (int)strcspn(at + 1, "?/"), at + 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(authority_is_checked),

@@ -23,12 +23,12 @@ static void release_by_another_handle_wakes(void **state)
 {
     (void)state;
     waiter w;
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < 5; i++) {
         syncguard_grant grant = take_lock("wake", 30000);
         redis_wakeup_waiter_start(&w, other, "wake");
-        int64_t start = now_ms();
-        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        int64_t start = test_now_ms();
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
         assert_true(end_waiter(&w, start) < WOKEN_MS);
     }
     syncguard_close(other);
@@ -40,7 +40,7 @@ static void release_by_another_library_wakes(void **state)
     waiter w;
     (void)take_lock("foreign wake", 30000);
     redis_wakeup_waiter_start(&w, store, "foreign wake");
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     raw_do("DEL %s", "syncguard:foreign wake");
     assert_true(end_waiter(&w, start) < WOKEN_MS);
 }
@@ -50,16 +50,16 @@ static void extend_does_not_end_the_watching(void **state)
     (void)state;
     waiter w;
     int64_t expires;
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     syncguard_grant grant = take_lock("extended", 30000);
     redis_wakeup_waiter_start(&w, other, "extended");
     for (int i = 0; i < 3; i++) {
-        assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err),
-                      SYNCGUARD_OK);
-        pause_ms(100);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err));
+        test_sleep_ms(100);
     }
-    int64_t start = now_ms();
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     assert_true(end_waiter(&w, start) < WOKEN_MS);
     syncguard_close(other);
 }
@@ -68,7 +68,7 @@ static void lost_reporting_is_set_up_again(void **state)
 {
     (void)state;
     waiter w;
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     for (int i = 0; i < 4; i++) {
         syncguard_grant grant = take_lock("lost report", 30000);
         redis_wakeup_waiter_start(&w, other, "lost report");
@@ -76,9 +76,9 @@ static void lost_reporting_is_set_up_again(void **state)
             raw_do("CLIENT KILL TYPE pubsub");
         else
             raw_do("CLIENT KILL TYPE normal SKIPME yes");
-        pause_ms(400);
-        int64_t start = now_ms();
-        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        test_sleep_ms(400);
+        int64_t start = test_now_ms();
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
         assert_true(end_waiter(&w, start) < WOKEN_MS);
     }
     syncguard_close(other);
@@ -90,7 +90,7 @@ static void flushing_the_store_wakes(void **state)
     waiter w;
     (void)take_lock("flushed", 30000);
     redis_wakeup_waiter_start(&w, store, "flushed");
-    int64_t start = now_ms();
+    int64_t start = test_now_ms();
     raw_do("FLUSHALL");
     assert_true(end_waiter(&w, start) < WOKEN_MS);
 }
@@ -111,10 +111,10 @@ static syncguard_backend *open_as(const char *user, const char *query, atomic_in
     options.log_context = warnings;
     atomic_store(warnings, 0);
     char url[128];
-    snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, test_port(0),
+    snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, redis_port(0),
              query);
     syncguard_backend *opened = NULL;
-    assert_status(syncguard_open(url, &options, &opened, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &opened, &err));
     return opened;
 }
 
@@ -136,10 +136,10 @@ static void forbidden_tracking_falls_back_to_polling(void **state)
         grants[i] = take_lock(names[i], 30000);
         start_polling(&waiters[i], limited[i], names[i], 1000);
     }
-    pause_ms(3300); /* one that relied on reports would try in 3 to 4 s */
-    int64_t start = now_ms();
+    test_sleep_ms(3300); /* one that relied on reports would try in 3 to 4 s */
+    int64_t start = test_now_ms();
     for (int i = 0; i < 4; i++)
-        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grants[i].lock_id, NULL, &err));
     for (int i = 0; i < 4; i++) {
         assert_true(end_waiter(&waiters[i], start) < 2500);
         assert_int_equal(atomic_load(&warnings[i]), 1);
@@ -153,21 +153,21 @@ static void many_waiters_try_once_per_release(void **state)
     (void)state;
     enum { WAITERS = 200 };
     static waiter waiters[WAITERS];
-    syncguard_backend *crowd = open_url(test_url);
+    syncguard_backend *crowd = test_open(redis_url);
     syncguard_grant grant = take_lock("crowd", 30000);
     for (int i = 0; i < WAITERS; i++) {
         waiters[i].backend = crowd;
         waiters[i].key = "crowd";
         waiters[i].hold_ms = 0;
-        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_lock, &waiters[i]), 0);
+        waiters[i].thread = test_start_thread(wait_for_lock, &waiters[i]);
     }
-    pause_ms(1000);
+    test_sleep_ms(1000);
     raw_do("CONFIG RESETSTAT");
-    int64_t start = now_ms();
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     for (int i = 0; i < WAITERS; i++)
         (void)end_waiter(&waiters[i], start);
-    int64_t took = now_ms() - start;
+    int64_t took = test_now_ms() - start;
     long calls = raw_calls("evalsha");
     /* One release, then a try and a release each; polls of the time it took come on top. */
     assert_in_range(calls, 2 * WAITERS + 1, 2 * WAITERS + 1 + WAITERS / 10 + took / 50);
@@ -179,8 +179,8 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     (void)state;
     waiter w;
     syncguard_grant grant;
-    int64_t start = now_ms();
-    assert_status(syncguard_acquire(store, "crashed", 600, NULL, &grant, &err), SYNCGUARD_OK);
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, "crashed", 600, NULL, &grant, &err));
     redis_wakeup_waiter_start(&w, store, "crashed");
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
@@ -194,7 +194,7 @@ static void await_reporting(const char *user)
     for (int i = 0; i < 300; i++) {
         if (strstr(raw_text("CLIENT LIST TYPE pubsub"), wanted) != NULL)
             return;
-        pause_ms(20);
+        test_sleep_ms(20);
     }
     fail_msg("no client reads notifications");
 }
@@ -207,12 +207,12 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     atomic_int warnings;
     raw_do("ACL SETUSER changing reset on >pw-marker-wakeup ~* &* +@all");
     syncguard_backend *limited = open_as("changing", "?connections=1", &warnings);
-    assert_status(syncguard_is_locked(limited, "a", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(limited, "a", NULL, &locked, &err));
     syncguard_grant grant = take_lock("changing", 30000);
     raw_do("ACL SETUSER changing resetpass >other");
     waiter w;
     start_polling(&w, limited, "changing", 1000);
-    pause_ms(500);
+    test_sleep_ms(500);
     raw_do("ACL SETUSER changing >pw-marker-wakeup");
     await_reporting("changing");
 
@@ -226,11 +226,11 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     sg_redis_tracker *tracker = &((sg_redis_backend *)(void *)limited)->tracker;
     for (int i = 0; i < 5; i++)
         sg_redis_tracker_answer(tracker, 1, &refused);
-    pause_ms(300);
+    test_sleep_ms(300);
     await_reporting("changing");
-    pause_ms(300);
-    int64_t start = now_ms();
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    test_sleep_ms(300);
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     assert_true(end_waiter(&w, start) < 900);
     assert_int_equal(atomic_load(&warnings), 0);
     syncguard_close(limited);
@@ -273,7 +273,7 @@ static void child_closes_what_it_inherited(void **state)
     (void)raw_int("DBSIZE");
     syncguard_grant grant = take_lock("forked", 30000);
     list_sockets(&before);
-    syncguard_backend *other = open_url(test_url);
+    syncguard_backend *other = test_open(redis_url);
     redis_wakeup_waiter_start(&w, other, "forked");
     sockets inherited;
     list_sockets(&inherited);
@@ -293,8 +293,8 @@ static void child_closes_what_it_inherited(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    int64_t start = now_ms();
-    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    int64_t start = test_now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
     assert_true(end_waiter(&w, start) < WOKEN_MS); /* the parent's reports go on */
     syncguard_close(other);
 }
@@ -302,7 +302,7 @@ static void child_closes_what_it_inherited(void **state)
 /* The calls of scripts by a waiter that gives up after one retry. */
 static long wakeup_count_tries(const char *query, const char *key)
 {
-    syncguard_backend *holder = open_url(test_url);
+    syncguard_backend *holder = test_open(redis_url);
     syncguard_backend *waiting = open_with(query);
     syncguard_lock *held = NULL;
     assert_int_equal(syncguard_lock_acquire(holder, key, NULL, &held, NULL), SYNCGUARD_OK);
@@ -334,7 +334,7 @@ static void without_tracking_there_is_no_try_after_joining(void **state)
 
 int main(int argc, char **argv)
 {
-    test_begin(argc, argv);
+    redis_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(release_by_another_handle_wakes),
         cmocka_unit_test(release_by_another_library_wakes),

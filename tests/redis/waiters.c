@@ -23,9 +23,9 @@ void *wait_for_lock(void *argument)
     syncguard_lock *lock = NULL;
     syncguard_error error;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
-    self->got_ms = now_ms();
+    self->got_ms = test_now_ms();
     if (self->hold_ms > 0)
-        pause_ms(self->hold_ms);
+        test_sleep_ms(self->hold_ms);
     syncguard_lock_dispose(lock);
     return NULL;
 }
@@ -37,10 +37,10 @@ void start_polling(waiter *self, syncguard_backend *backend, const char *key, in
     self->hold_ms = 0;
     self->delay_ms = delay_ms;
     atomic_store(&waiting, 0);
-    assert_int_equal(pthread_create(&self->thread, NULL, wait_for_lock, self), 0);
+    self->thread = test_start_thread(wait_for_lock, self);
     for (int i = 0; i < 500 && atomic_load(&waiting) == 0; i++)
-        pause_ms(2);
-    pause_ms(150); /* the first waiter of a handle also starts the reporting */
+        test_sleep_ms(2);
+    test_sleep_ms(150); /* the first waiter of a handle also starts the reporting */
 }
 
 int64_t end_waiter(waiter *self, int64_t since)

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 const char *worker_path;
@@ -83,16 +82,8 @@ syncguard_backend *open_file(const char *path)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     options.path = path;
-    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err));
     return backend;
-}
-
-void assert_status(syncguard_status expected, syncguard_status status, const syncguard_error *err)
-{
-    if (status != expected)
-        fail_msg("%s instead of %s: %s %s", syncguard_status_name(status),
-                 syncguard_status_name(expected), status < 0 ? err->native : "",
-                 status < 0 ? err->message : "");
 }
 
 void sql(const char *path, const char *text, char *out, size_t size)
@@ -176,11 +167,4 @@ int run_worker(char *line, size_t size, const char *first, ...)
     if (fgets(line, (int)size, self.out) == NULL)
         line[0] = '\0';
     return end_worker(&self);
-}
-
-int64_t now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }

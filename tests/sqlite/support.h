@@ -5,19 +5,11 @@
 #ifndef SQLITE_SUPPORT_H
 #define SQLITE_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
 
-#include <cmocka.h>
-
-#include "syncguard.h"
 #include "syncguard/sqlite.h"
 #include "syncguard/sys/backend.h"
+#include "test_assert.h"
 
 #define PATH_BYTES 400
 
@@ -41,7 +33,6 @@ uint64_t file_sum(const char *path);
 
 syncguard_backend *open_file(const char *path);
 syncguard_status try_open(const char *path, syncguard_error *err);
-void assert_status(syncguard_status expected, syncguard_status status, const syncguard_error *err);
 
 /* Runs SQL on a file with a connection of its own, and writes the first result as text to out. */
 void sql(const char *path, const char *text, char *out, size_t size);
@@ -58,7 +49,5 @@ child start_worker(const char *first, ...);
 int end_worker(child *self);
 /* Starts a worker and ends it; line gets the first line of its output. */
 int run_worker(char *line, size_t size, const char *first, ...);
-
-int64_t now_us(void);
 
 #endif

@@ -20,7 +20,7 @@ static syncguard_grant sqlite_data_acquire(syncguard_backend *backend, const cha
 {
     syncguard_grant grant;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err));
     return grant;
 }
 
@@ -39,7 +39,7 @@ static void sqlite_stored_rows_are_as_agreed(void **state)
     syncguard_error err;
     own.path = dir->file;
     options.owner = "somebody@here";
-    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err));
     syncguard_grant grant = sqlite_data_acquire(backend, "caf\xc3\xa9", 30000);
     char text[256];
     sql(dir->file,
@@ -53,7 +53,7 @@ static void sqlite_stored_rows_are_as_agreed(void **state)
     sql(dir->file, "SELECT fence_key || '|' || fence FROM syncguard_fence_counters", text,
         sizeof text);
     assert_string_equal(text, "fence:caf\xc3\xa9|1");
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     sql(dir->file,
         "SELECT (SELECT count(*) FROM syncguard_locks) || '|' || fence"
         " FROM syncguard_fence_counters",
@@ -70,13 +70,13 @@ static void a_lock_of_another_boot_is_dead(void **state)
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = sqlite_data_acquire(backend, "k", 3600000);
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
     assert_false(locked);
     syncguard_lock_info info;
-    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "k", NULL, &info, &err));
     assert_status(SYNCGUARD_ABSENT,
-                  syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, &err), &err);
-    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+                  syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_grant next = sqlite_data_acquire(backend, "k", 1000);
     assert_string_equal(next.fence, "000000000000002");
     syncguard_close(backend);
@@ -93,8 +93,7 @@ static void refuse_counter(const test_dir *dir, syncguard_backend *backend, cons
         sizeof before);
     syncguard_grant grant;
     syncguard_error err;
-    assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
-                  &err);
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
     char after[128];
     sql(dir->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", after,
         sizeof after);
@@ -109,7 +108,7 @@ static void counters_at_their_limits(void **state)
     syncguard_error err;
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = sqlite_data_acquire(backend, "k", 1000);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     refuse_counter(dir, backend, "-1");
     refuse_counter(dir, backend, "'garbage'");
     refuse_counter(dir, backend, "1.5");
@@ -146,28 +145,18 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
         sql(dir->file, damages[i], NULL, 0);
         sql(dir->file, whole, before, sizeof before);
         assert_status(SYNCGUARD_E_INTERNAL,
-                      syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+                      syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
         assert_non_null(strstr(err.message, "the stored record cannot be read"));
-        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
-                      &err);
-        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
-                      &err);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_E_INTERNAL,
-                      syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err), &err);
-        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, held.lock_id, NULL, &err),
-                      &err);
+                      syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, held.lock_id, NULL, &err));
         char after[256];
         sql(dir->file, whole, after, sizeof after);
         assert_string_equal(before, after);
     }
     syncguard_close(backend);
-}
-
-static bool sqlite_data_info_count(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
 }
 
 static void sqlite_data_line_count(void *context, syncguard_log_level level, const char *message)
@@ -199,49 +188,45 @@ static void a_damaged_lock_is_still_held(void **state)
     options.log_context = &lines;
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err));
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         char statement[160];
         syncguard_grant grant;
         syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
         snprintf(statement, sizeof statement, "UPDATE syncguard_locks SET %s", damages[i]);
         sql(dir->file, statement, NULL, 0);
-        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
-                      &err);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
         bool locked = false;
-        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
         assert_true(locked);
         syncguard_lock_info info;
-        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
-                      &err);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err));
         assert_status(SYNCGUARD_E_INTERNAL,
-                      syncguard_get_by_id(backend, held.lock_id, NULL, &info, &err), &err);
+                      syncguard_get_by_id(backend, held.lock_id, NULL, &info, &err));
         lines = 0;
         int listed = 0;
-        assert_status(SYNCGUARD_OK,
-                      syncguard_list(backend, NULL, sqlite_data_info_count, &listed, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, test_count_info, &listed, &err));
         assert_int_equal(listed, 0);
         assert_int_equal(lines, 1);
-        assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
-                      &err);
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err));
         /* Once it is dead, another acquire gets the key. */
         (void)sqlite_data_acquire(backend, "k", 30000);
         sql(dir->file, statement, NULL, 0);
         sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
         held = sqlite_data_acquire(backend, "k", 1000);
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err));
     }
     /* A damaged id matches no lock. A damaged key does not keep the holder from its lock. */
     syncguard_grant held = sqlite_data_acquire(backend, "k", 30000);
     sql(dir->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
-    assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
-                  &err);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err));
     (void)sqlite_data_acquire(backend, "k", 30000);
     sql(dir->file, "UPDATE syncguard_locks SET lock_id = 'much too long for the id of a lock'",
         NULL, 0);
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &held, &err), &err);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &held, &err));
     syncguard_close(backend);
 }
 
@@ -257,19 +242,18 @@ static void reads_and_refusals_write_nothing(void **state)
     syncguard_backend *backend = open_file(dir->file);
     (void)sqlite_data_acquire(backend, "k", 30000);
     syncguard_grant gone = sqlite_data_acquire(backend, "gone", 1000);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, gone.lock_id, NULL, &err));
     uint64_t file_before = file_sum(dir->file);
     uint64_t wal_before = file_sum(beside(dir, "locks.db-wal", wal));
     uint64_t wake_before = file_sum(beside(dir, "locks.db-wake", wake));
     for (int i = 0; i < 100; i++) {
-        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
-                      &err);
-        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
         assert_true(locked);
-        assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
-        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "k", NULL, &info, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, gone.lock_id, NULL, &err));
         assert_status(SYNCGUARD_ABSENT,
-                      syncguard_extend(backend, gone.lock_id, 1000, NULL, NULL, &err), &err);
+                      syncguard_extend(backend, gone.lock_id, 1000, NULL, NULL, &err));
     }
     assert_true(file_before == file_sum(dir->file));
     assert_true(wal_before == file_sum(wal));
@@ -288,25 +272,24 @@ static void the_same_request_again_is_the_grant(void **state)
                                .ttl_ms = 30000,
                                .owner = "",
                                .limits = sqlite_data_limits()};
-    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err));
     assert_int_equal(op.fence, 1);
     int64_t expires = op.expires_at_ms;
     op.fence = 0;
     op.expires_at_ms = 0;
-    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err));
     assert_int_equal(op.fence, 1);
     assert_true(op.expires_at_ms == expires);
     op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
-    assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err));
     assert_in_range(op.remaining_ms, 25000, 31000);
 
     /* An undo is final at once, whether the lock exists or not. */
     syncguard_limits limits = sqlite_data_limits();
     for (int i = 0; i < 2; i++)
-        assert_status(
-            SYNCGUARD_OK,
-            backend->ops->undo(backend, "k", 1, "AAAAAAAAAAAAAAAAAAAAAA", 0, &limits, &err), &err);
-    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+        assert_status(SYNCGUARD_OK, backend->ops->undo(backend, "k", 1, "AAAAAAAAAAAAAAAAAAAAAA", 0,
+                                                       &limits, &err));
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err));
     assert_int_equal(op.fence, 2);
     syncguard_close(backend);
 }
@@ -326,7 +309,7 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
     syncguard_grant grant = {.lock_id = ""};
     syncguard_error err;
     for (int dead_ms = 1800; dead_ms > 1100 && status == SYNCGUARD_OK; dead_ms -= 50) {
-        int64_t began = now_us();
+        int64_t began = test_now_us();
         grant = sqlite_data_acquire(backend, "k", 30000);
         char text[128];
         snprintf(text, sizeof text,
@@ -340,9 +323,9 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
                                    .limits = sqlite_data_limits()};
         status = backend->ops->cleanup(backend, &op, &err);
         if (status == SYNCGUARD_OK)
-            assert_true(dead_ms + (now_us() - began) / 1000 + 5 >= 2000);
+            assert_true(dead_ms + (test_now_us() - began) / 1000 + 5 >= 2000);
     }
-    assert_status(SYNCGUARD_ABSENT, status, &err);
+    assert_status(SYNCGUARD_ABSENT, status);
     assert_string_equal(sqlite_data_rows_text(dir), "1");
     return grant;
 }
@@ -359,14 +342,14 @@ static void cleanup_removes_only_what_it_saw(void **state)
                                .expires_at_ms = grant.expires_at_ms + 1,
                                .limits = sqlite_data_limits()};
     sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 1000", NULL, 0);
-    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err));
     assert_string_equal(sqlite_data_rows_text(dir), "1");
     op.expires_at_ms--;
     op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
-    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err));
     assert_string_equal(sqlite_data_rows_text(dir), "1");
     op.lock_id = grant.lock_id;
-    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err));
     char text[64];
     sql(dir->file,
         "SELECT (SELECT count(*) FROM syncguard_locks) || (SELECT count(*) FROM"
@@ -396,11 +379,9 @@ static void many_renewals_in_one_transaction(void **state)
     }
     syncguard_error err;
     for (int i = 0; i < MANY; i += 100)
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
-                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err));
     syncguard_limits limits = sqlite_data_limits();
-    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, MANY, &limits, &err),
-                  &err);
+    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, MANY, &limits, &err));
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(items[i].status, i % 100 == 0 ? SYNCGUARD_ABSENT : SYNCGUARD_OK);
         if (i % 100 == 0)
@@ -443,21 +424,20 @@ static void only_an_earlier_end_is_published(void **state)
                     other = sqlite_data_acquire(backend, "b", 30000);
     syncguard_limits limits = sqlite_data_limits();
     (void)changed_cells(dir, cells);
-    usleep(5000);
+    test_sleep_ms(5);
     for (int i = 0; i < 4; i++) {
         syncguard_extend_op items[2] = {{.lock_id = one.lock_id, .ttl_ms = ttls[i]},
                                         {.lock_id = other.lock_id, .ttl_ms = 30000 + i * 1000}};
         bool earlier = i > 0 && ttls[i] < ttls[i - 1];
-        assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 2, &limits, &err),
-                      &err);
+        assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 2, &limits, &err));
         assert_int_equal(changed_cells(dir, cells), earlier ? 1 : 0);
-        usleep(5000);
+        test_sleep_ms(5);
     }
     for (int i = 0; i < 4; i++) {
         assert_status(SYNCGUARD_OK,
-                      syncguard_extend(backend, other.lock_id, ttls[i], NULL, NULL, &err), &err);
+                      syncguard_extend(backend, other.lock_id, ttls[i], NULL, NULL, &err));
         assert_int_equal(changed_cells(dir, cells), i % 2 == 0 ? 1 : 0);
-        usleep(5000);
+        test_sleep_ms(5);
     }
     syncguard_close(backend);
 }
@@ -477,13 +457,13 @@ static void a_damaged_record_does_not_stop_other_renewals(void **state)
     }
     sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 'soon' WHERE key = 'b'", NULL, 0);
     syncguard_limits limits = sqlite_data_limits();
-    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 3, &limits, &err), &err);
+    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 3, &limits, &err));
     assert_int_equal(items[0].status, SYNCGUARD_OK);
     assert_int_equal(items[1].status, SYNCGUARD_E_INTERNAL);
     assert_int_equal(items[2].status, SYNCGUARD_OK);
     assert_true(items[2].expires_at_ms > grants[2].expires_at_ms + 50000);
     syncguard_lock_info info;
-    assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "c", NULL, &info, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "c", NULL, &info, &err));
     assert_int_equal(info.expires_at_ms, items[2].expires_at_ms);
     syncguard_close(backend);
 }
@@ -506,7 +486,7 @@ static bool count_row(void *context, const syncguard_record *record)
     syncguard_grant grant;
     if (self->rows == 5) {
         assert_status(SYNCGUARD_OK,
-                      syncguard_acquire(self->backend, "a-first", 1000, NULL, &grant, &err), &err);
+                      syncguard_acquire(self->backend, "a-first", 1000, NULL, &grant, &err));
     }
     return self->rows != self->stop_after;
 }
@@ -525,11 +505,11 @@ static void sqlite_list_leaves_dead_locks_out(void **state)
         0);
     syncguard_limits limits = sqlite_data_limits();
     assert_status(SYNCGUARD_OK,
-                  self.backend->ops->list(self.backend, &limits, count_row, &self, &err), &err);
+                  self.backend->ops->list(self.backend, &limits, count_row, &self, &err));
     assert_int_equal(self.rows, 300 - 111);
     counted early = {.backend = self.backend, .stop_after = 3};
     assert_status(SYNCGUARD_OK,
-                  self.backend->ops->list(self.backend, &limits, count_row, &early, &err), &err);
+                  self.backend->ops->list(self.backend, &limits, count_row, &early, &err));
     assert_int_equal(early.rows, 3);
     syncguard_close(self.backend);
 }
@@ -559,7 +539,7 @@ static void findings_for_doctor(void **state)
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = sqlite_data_acquire(backend, "k", 30000);
     assert_status(SYNCGUARD_OK,
-                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &good, &err), &err);
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &good, &err));
     assert_int_equal(good.warn + good.block, 0);
     assert_true(good.fine >= 4);
     char command[PATH_BYTES + 32];
@@ -567,16 +547,16 @@ static void findings_for_doctor(void **state)
     assert_int_equal(system(command), 0);
     findings bad = {0};
     assert_status(SYNCGUARD_OK,
-                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &bad, &err), &err);
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &bad, &err));
     assert_string_equal(bad.topics, "mode ");
     snprintf(command, sizeof command, "chmod 0600 '%s'", dir->file);
     assert_int_equal(system(command), 0);
     sql(dir->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
     findings damaged = {0};
     assert_status(SYNCGUARD_OK,
-                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &damaged, &err), &err);
+                  syncguard_examine(backend, NULL, sqlite_data_finding_note, &damaged, &err));
     assert_string_equal(damaged.topics, "records ");
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -595,12 +575,10 @@ static void long_keys_and_two_handles(void **state)
         grant = sqlite_data_acquire(one, key, 30000);
         assert_int_equal(strtol(grant.fence, NULL, 10), round);
         syncguard_grant other;
-        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, key, 1000, NULL, &other, &err),
-                      &err);
-        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(two, grant.lock_id, NULL, &info, &err),
-                      &err);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, key, 1000, NULL, &other, &err));
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(two, grant.lock_id, NULL, &info, &err));
         assert_string_equal(info.key, key);
-        assert_status(SYNCGUARD_OK, syncguard_release(two, grant.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(two, grant.lock_id, NULL, &err));
     }
     syncguard_close(two);
     /* Closing one handle must not have dropped the other's locks on the file. */
@@ -622,7 +600,7 @@ int __wrap_fdatasync(int fd)
     if (!atomic_exchange(&sync_fails, false))
         return __real_fdatasync(fd);
     for (int i = 0; i < 10000 && !atomic_load(&somebody_waits); i++)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        test_sleep_ms(1);
     errno = EIO;
     return -1;
 }
@@ -641,7 +619,7 @@ static void *sqlite_data_waiter_run(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     while (atomic_load(&sync_fails)) /* until the grant waits for its sync */
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        test_sleep_ms(1);
     options.retry_delay_ms = 60000;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.timeout_ms = 60000;
@@ -657,19 +635,18 @@ static void *sqlite_data_waiter_run(void *argument)
 static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
 {
     const test_dir *dir = *state;
-    pthread_t waiter;
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
     atomic_store(&sync_fails, true);
-    assert_int_equal(pthread_create(&waiter, NULL, sqlite_data_waiter_run, backend), 0);
+    pthread_t waiter = test_start_thread(sqlite_data_waiter_run, backend);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_acquire(backend, "k", 600000, NULL, &grant, &err), &err);
-    int64_t begin = now_us();
+                  syncguard_acquire(backend, "k", 600000, NULL, &grant, &err));
+    int64_t begin = test_now_us();
     void *got = NULL;
     assert_int_equal(pthread_join(waiter, &got), 0);
     assert_ptr_equal(got, backend);
-    assert_true(now_us() - begin < 20000000);
+    assert_true(test_now_us() - begin < 20000000);
     syncguard_close(backend);
 }
 
@@ -718,11 +695,11 @@ static void a_release_is_published_before_its_checkpoint(void **state)
     fill_wal(dir);
     syncguard_error err;
     bool locked = false;
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
     assert_true(locked);
     assert_int_equal(checkpoints, 0); /* a handle that only reads makes none */
     uint64_t before = file_sum(beside(dir, "locks.db-wake", wake_file));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     assert_int_equal(checkpoints, 1);
     assert_true(published != before);
     *wake_file = '\0';

@@ -46,8 +46,8 @@ static void use_once(const char *path)
     syncguard_backend *backend = open_file(path);
     syncguard_grant grant;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -92,11 +92,10 @@ static void shared_with_a_group_under_any_umask(void **state)
         mode_t before = umask(masks[i]);
         syncguard_backend *backend = NULL;
         syncguard_error err;
-        assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err));
         syncguard_grant grant;
-        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err),
-                      &err);
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
         syncguard_close(backend);
         umask(before);
         assert_int_equal(mode_of(folder), 02770);
@@ -112,7 +111,7 @@ static void shared_with_a_group_under_any_umask(void **state)
     options.path = dir->file;
     options.mode = 0666;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+                  syncguard_sqlite_open(&options, NULL, &backend, &err));
     assert_false(sqlite_file_exists(dir->file));
 }
 
@@ -140,8 +139,7 @@ static void users_of_a_group_wait_while_another_creates_the_files(void **state)
     snprintf(url, sizeof url, "%s?mode=0660", dir->url);
     chmod_all(dir->file, 0600);
     child other = start_worker("as", "65534", "try", url, "k", NULL);
-    struct timespec moment = {0, 200000000};
-    nanosleep(&moment, NULL);
+    test_sleep_ms(200);
     chmod_all(dir->file, 0666); /* the worker has no group in common with us */
     char line[400];
     if (fgets(line, sizeof line, other.out) == NULL)
@@ -157,7 +155,7 @@ static void only_the_last_folder_is_made(void **state)
     char missing[PATH_BYTES];
     syncguard_error err;
     beside(dir, "a/b/locks.db", path);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(path, &err), &err);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(path, &err));
     assert_non_null(strstr(err.message, beside(dir, "a", missing)));
     assert_string_equal(err.native, "ENOENT");
     assert_false(sqlite_file_exists(missing));
@@ -182,22 +180,21 @@ static void bad_paths_are_refused(void **state)
 {
     const test_dir *dir = *state;
     syncguard_error err;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(NULL, &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open("", &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open("", &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->path, &err));
     char path[PATH_BYTES];
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "x/", path), &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "x/", path), &err));
     char longest[1000];
     memset(longest, 'x', sizeof longest);
     longest[0] = '/';
     longest[sizeof longest - 1] = '\0';
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(longest, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(longest, &err));
     write_file(beside(dir, "plain", path), "x", 1);
     char other[PATH_BYTES];
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "plain/x.db", other), &err),
-                  &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "plain/x.db", other), &err));
     assert_int_equal(mkfifo(beside(dir, "fifo", path), 0600), 0);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err));
     assert_non_null(strstr(err.message, path));
     assert_int_equal(symlink("nowhere.db", beside(dir, "dangling", path)), 0);
     assert_int_not_equal(try_open(path, &err), SYNCGUARD_OK);
@@ -249,12 +246,12 @@ static void only_symbolic_links_are_accepted(void **state)
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
 
     /* A symbolic link is the same store, with the same files beside it. */
     assert_int_equal(symlink(dir->file, beside(dir, "link.db", path)), 0);
     syncguard_backend *other = open_file(path);
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err));
     assert_false(sqlite_file_exists(beside(dir, "link.db-wal", path)));
     assert_false(sqlite_file_exists(beside(dir, "link.db-wake", path)));
     syncguard_close(other);
@@ -262,8 +259,8 @@ static void only_symbolic_links_are_accepted(void **state)
 
     /* The same file under a second name would have other files beside it. */
     assert_int_equal(link(dir->file, beside(dir, "hard.db", path)), 0);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err));
     assert_int_equal(unlink(path), 0);
     char key[64];
     sql(dir->file, "SELECT key FROM syncguard_locks", key, sizeof key);
@@ -279,7 +276,7 @@ static void network_file_systems_are_refused(void **state)
         pretended_type = types[i];
         syncguard_status status = try_open(dir->file, &err);
         pretended_type = 0;
-        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status);
         assert_non_null(strstr(err.message, dir->path));
         assert_false(sqlite_file_exists(dir->file));
     }
@@ -287,7 +284,7 @@ static void network_file_systems_are_refused(void **state)
     pretended_type = 0x6969;
     syncguard_status status = try_open(dir->file, &err);
     pretended_type = 0;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status);
 }
 
 /* Opening must fail with a message that names the file, and must change neither the file nor its
@@ -299,7 +296,7 @@ static void sqlite_file_expect_refusal(const test_dir *dir, const char *name,
     syncguard_error err;
     beside(dir, name, path);
     uint64_t before = file_sum(path);
-    assert_status(expected, try_open(path, &err), &err);
+    assert_status(expected, try_open(path, &err));
     if (strstr(err.message, path) == NULL)
         fail_msg("the message does not name the file: %s", err.message);
     assert_true(before == file_sum(path));
@@ -337,7 +334,7 @@ static void foreign_files_are_left_untouched(void **state)
     sql(path, "INSERT INTO t VALUES(1)", NULL, 0);
     uint64_t before = file_sum(path);
     syncguard_error err;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err));
     assert_true(before == file_sum(path));
     char rows[16];
     sql(path, "SELECT count(*) FROM t", rows, sizeof rows);
@@ -352,7 +349,7 @@ static void a_newer_layout_is_refused(void **state)
     sql(dir->file, "PRAGMA user_version=99", NULL, 0);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     syncguard_error err;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err));
     assert_non_null(strstr(err.message, "99"));
 }
 
@@ -397,7 +394,7 @@ static void damaged_files(void **state)
     syncguard_grant grant;
     syncguard_error err;
     syncguard_status status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status, &err);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status);
     assert_non_null(strstr(err.message, path));
     assert_string_equal(err.native, "SQLITE_CORRUPT");
     syncguard_close(backend);
@@ -455,7 +452,7 @@ static void assert_intact(const test_dir *dir, const char *held_id)
     use_once(dir->file);
     syncguard_backend *backend = open_file(dir->file);
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, held_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -464,8 +461,7 @@ static void sqlite_file_hold(const char *file, char id[SYNCGUARD_LOCK_ID_SIZE])
     syncguard_grant grant;
     syncguard_error err;
     syncguard_backend *backend = open_file(file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 600000, NULL, &grant, &err),
-                  &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 600000, NULL, &grant, &err));
     memcpy(id, grant.lock_id, SYNCGUARD_LOCK_ID_SIZE);
     syncguard_close(backend);
 }
@@ -527,16 +523,16 @@ static void a_full_disk_loses_nothing(void **state)
         snprintf(key, sizeof key, "key-%d", i);
         status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
     }
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status, &err);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status);
     assert_non_null(strstr(err.message, "locks.db"));
     /* A new store has no room either, and says so. */
     char fresh[PATH_BYTES];
     snprintf(fresh, sizeof fresh, "%.300s/new.db", folder);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(fresh, &err), &err);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(fresh, &err));
     assert_int_equal(unlink(filler), 0);
     /* The same handle remains usable. */
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
     use_once(fresh);
     assert_intact(&small, id);
@@ -564,12 +560,10 @@ static void a_tiny_file_system_stays_usable(void **state)
             syncguard_backend *backend = open_file(file);
             for (int pair = 0; pair < 50; pair++) {
                 assert_status(SYNCGUARD_OK,
-                              syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+                              syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
                 assert_status(SYNCGUARD_OK,
-                              syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err),
-                              &err);
-                assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err),
-                              &err);
+                              syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err));
+                assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
             }
             syncguard_close(backend);
         }
@@ -603,9 +597,9 @@ static void no_descriptor_left_leaves_no_lock(void **state)
         if (status == SYNCGUARD_OK)
             status = syncguard_release(backend, grant.lock_id, NULL, &err);
         else
-            assert_status(SYNCGUARD_E_RATE_LIMITED, status, &err);
+            assert_status(SYNCGUARD_E_RATE_LIMITED, status);
         bool locked = true;
-        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
         if (locked)
             fail_msg("%d to spare: a lock was left behind (%s)", (int)spare, err.message);
         syncguard_close(backend);

@@ -23,12 +23,6 @@ static void skip_unless_permitted(int code)
     }
 }
 
-static void namespaces_pause_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
-
 /* A process with its own view of the machine: the prefix of the worker's arguments. */
 typedef struct view {
     const char *name;
@@ -98,7 +92,7 @@ static void every_view_sees_it_expire(void **state)
     for (int holder = 0; holder < VIEWS; holder++) {
         if (run_in(&views[holder], line, sizeof line, "acquire", dir->url, "1000") != 0)
             fail_msg("%s: %s", views[holder].name, line);
-        namespaces_pause_ms(2100);
+        test_sleep_ms(2100);
         int other = (holder + 1) % VIEWS;
         int code = run_in(&views[other], line, sizeof line, "try", dir->url, "30000");
         if (code != 0)
@@ -111,7 +105,7 @@ static bool namespaces_key_is_locked(syncguard_backend *backend)
 {
     bool locked = false;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err));
     return locked;
 }
 
@@ -122,7 +116,7 @@ static void the_clock_decides_about_rows_without_a_boot_id(void **state)
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = ''", NULL, 0);
     assert_true(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = boot_set_ms + 5000", NULL, 0);
@@ -133,8 +127,7 @@ static void the_clock_decides_about_rows_without_a_boot_id(void **state)
     assert_false(namespaces_key_is_locked(backend));
     sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = 'then'", NULL, 0);
     bool locked = false;
-    assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
-                  &err);
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err));
     syncguard_close(backend);
 }
 
@@ -284,15 +277,15 @@ static void files_of_the_first_layout_are_upgraded(void **state)
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
     syncguard_close(backend);
     sql(dir->file, "ALTER TABLE syncguard_locks DROP COLUMN boot_set_ms", NULL, 0);
     sql(dir->file, "PRAGMA user_version=1", NULL, 0);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     backend = open_file(dir->file);
     assert_true(namespaces_key_is_locked(backend));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
     assert_string_equal(grant.fence, "000000000000002");
     syncguard_close(backend);
     char text[64];

@@ -15,12 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static void sqlite_processes_pause_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
-
 /* ---- exclusion ---- */
 
 #define PROCESSES 8
@@ -58,14 +52,14 @@ static void a_counter_under_one_lock(void **state)
     write_file(beside(dir, "counter", file), "0\n", 2);
     for (int i = 0; i < PROCESSES; i++)
         workers[i] = start_worker("count", dir->url, "counter", file, "4", "1000", NULL);
-    int64_t begin = now_us();
+    int64_t begin = test_now_us();
     for (int i = 0; i < PROCESSES; i++) {
         char line[400] = "";
         if (fgets(line, sizeof line, workers[i].out) != NULL)
             print_error("%s", line);
         assert_int_equal(end_worker(&workers[i]), 0);
     }
-    print_message("32000 increments in %.1f s\n", (double)(now_us() - begin) / 1e6);
+    print_message("32000 increments in %.1f s\n", (double)(test_now_us() - begin) / 1e6);
     char log[PATH_BYTES];
     check_log(beside(dir, "counter.log", log), INCREMENTS);
     char content[32] = "";
@@ -88,7 +82,7 @@ static unsigned wal_salt(const char *wal)
         if (file != NULL)
             fclose(file);
         if (got < sizeof header)
-            sqlite_processes_pause_ms(10);
+            test_sleep_ms(10);
     }
     assert_int_equal(got, sizeof header);
     return (unsigned)header[16] << 24 | (unsigned)header[17] << 16 | (unsigned)header[18] << 8 |
@@ -112,9 +106,9 @@ static void the_wal_starts_anew_under_load(void **state)
         workers[i] = start_worker("pairs", url, "10000000", "0", key, NULL);
     }
     unsigned last = wal_salt(wal), starts = 0;
-    int64_t end = now_us() + 60 * 1000 * 1000;
-    while (starts < STARTS && now_us() < end) {
-        sqlite_processes_pause_ms(100);
+    int64_t end = test_now_us() + 60 * 1000 * 1000;
+    while (starts < STARTS && test_now_us() < end) {
+        test_sleep_ms(100);
         unsigned now = wal_salt(wal);
         starts += now != last;
         last = now;
@@ -166,7 +160,7 @@ static void killed_in_the_middle_no_fence_is_lost(void **state)
         char line[64];
         child worker = start_worker("fences", dir->url, "k", NULL);
         assert_non_null(fgets(line, sizeof line, worker.out));
-        sqlite_processes_pause_ms(rand() % 12);
+        test_sleep_ms(rand() % 12);
         assert_int_equal(kill(worker.pid, SIGKILL), 0);
         do {
             if (strlen(line) == SYNCGUARD_FENCE_DIGITS + 1) {
@@ -200,8 +194,8 @@ typedef struct trigger {
 static void *sqlite_processes_trigger_later(void *argument)
 {
     trigger *self = argument;
-    sqlite_processes_pause_ms(100);
-    self->at_us = now_us();
+    test_sleep_ms(100);
+    self->at_us = test_now_us();
     syncguard_abort_trigger(self->abort_object);
     return NULL;
 }
@@ -213,49 +207,45 @@ static void busy_honours_deadline_and_abort(void **state)
     syncguard_error err;
     syncguard_grant held;
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 30000, NULL, &held, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 30000, NULL, &held, &err));
     child holder = start_worker("hold", dir->file, NULL);
     assert_non_null(fgets(line, sizeof line, holder.out));
     assert_string_equal(line, "held\n");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 200;
-    int64_t begin = now_us();
+    syncguard_call call = test_call(200);
+    int64_t begin = test_now_us();
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                  syncguard_acquire(backend, "k", 30000, &call, &grant, &err), &err);
-    int64_t took = now_us() - begin;
+                  syncguard_acquire(backend, "k", 30000, &call, &grant, &err));
+    int64_t took = test_now_us() - begin;
     assert_in_range(took, 190000, 300000);
     assert_string_equal(err.native, "SQLITE_BUSY");
     assert_non_null(strstr(err.message, dir->file));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                  syncguard_release(backend, held.lock_id, &call, &err), &err);
+                  syncguard_release(backend, held.lock_id, &call, &err));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                  syncguard_extend(backend, held.lock_id, 1000, &call, NULL, &err), &err);
+                  syncguard_extend(backend, held.lock_id, 1000, &call, NULL, &err));
 
     /* Readers, and acquires that find the key held, need not wait for a writer. */
-    begin = now_us();
+    begin = test_now_us();
     bool locked = false;
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "held", &call, &locked, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "held", &call, &locked, &err));
     assert_true(locked);
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "held", 1000, &call, &grant, &err),
-                  &err);
-    assert_true(now_us() - begin < 100000);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "held", 1000, &call, &grant, &err));
+    assert_true(test_now_us() - begin < 100000);
     trigger later = {0};
-    assert_status(SYNCGUARD_OK, syncguard_abort_create(&later.abort_object, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&later.abort_object, &err));
     call.timeout_ms = 10000;
     call.abort_object = later.abort_object;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, sqlite_processes_trigger_later, &later), 0);
-    assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(backend, "k", 30000, &call, &grant, &err),
-                  &err);
-    int64_t end = now_us();
+    pthread_t thread = test_start_thread(sqlite_processes_trigger_later, &later);
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(backend, "k", 30000, &call, &grant, &err));
+    int64_t end = test_now_us();
     pthread_join(thread, NULL);
     assert_true(end - later.at_us < 100000);
     syncguard_abort_free(later.abort_object);
     assert_int_equal(end_worker(&holder), 0);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_string_equal(grant.fence, "000000000000001");
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -279,19 +269,18 @@ static void opening_waits_for_nobody(void **state)
         child holder = start_worker("hold", dir->file, NULL);
         assert_non_null(fgets(line, sizeof line, holder.out));
         assert_int_equal(kill(holder.pid, SIGSTOP), 0);
-        int64_t begin = now_us();
-        assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, NULL, &backend, &err), &err);
-        assert_true(now_us() - begin < 1000000);
-        begin = now_us();
+        int64_t begin = test_now_us();
+        assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, NULL, &backend, &err));
+        assert_true(test_now_us() - begin < 1000000);
+        begin = test_now_us();
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                      syncguard_acquire(backend, "k", 30000, &call, &grant, &err), &err);
-        assert_in_range(now_us() - begin, 190000, 1500000);
+                      syncguard_acquire(backend, "k", 30000, &call, &grant, &err));
+        assert_in_range(test_now_us() - begin, 190000, 1500000);
         assert_non_null(strstr(err.message, dir->file));
         assert_int_equal(kill(holder.pid, SIGCONT), 0);
         assert_int_equal(end_worker(&holder), 0);
-        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err),
-                      &err);
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
         syncguard_close(backend);
     }
 }
@@ -302,26 +291,18 @@ static void a_locked_folder_is_waited_for(void **state)
     const test_dir *dir = *state;
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 200;
+    syncguard_call call = test_call(200);
     int folder = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(folder, LOCK_EX), 0);
     syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                  syncguard_acquire(backend, "k", 30000, &call, &grant, &err), &err);
+                  syncguard_acquire(backend, "k", 30000, &call, &grant, &err));
     close(folder);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     syncguard_close(backend);
 }
 
 /* ---- wake-up ---- */
-
-static int sqlite_processes_compare_int64(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
 
 static void a_release_wakes_another_process(void **state)
 {
@@ -333,21 +314,20 @@ static void a_release_wakes_another_process(void **state)
     syncguard_backend *backend = open_file(dir->file);
     for (int round = 0; round < ROUNDS; round++) {
         char line[64];
-        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err),
-                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
         child waiter = start_worker("wait", dir->url, "k", NULL);
         assert_non_null(fgets(line, sizeof line, waiter.out));
         assert_string_equal(line, "waiting\n");
-        sqlite_processes_pause_ms(20);
-        int64_t released = now_us();
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+        test_sleep_ms(20);
+        int64_t released = test_now_us();
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
         do {
             assert_non_null(fgets(line, sizeof line, waiter.out));
         } while (strcmp(line, "waiting\n") == 0);
         times[round] = strtoll(line, NULL, 10) - released;
         assert_int_equal(end_worker(&waiter), 0);
     }
-    qsort(times, ROUNDS, sizeof times[0], sqlite_processes_compare_int64);
+    qsort(times, ROUNDS, sizeof times[0], test_compare_int64);
     print_message("hand-over: median %lld us, longest %lld us\n", (long long)times[ROUNDS / 2],
                   (long long)times[ROUNDS - 1]);
     /* Its pauses are 5 s: anything below one says that it was woken. */
@@ -369,20 +349,18 @@ static void waiters_of_many_keys_are_all_woken(void **state)
     for (int i = 0; i < KEYS; i++) {
         char key[16];
         snprintf(key, sizeof key, "key-%d", i);
-        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grants[i], &err),
-                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grants[i], &err));
         waiters[i] = start_worker("wait", dir->url, key, NULL);
     }
     for (int i = 0; i < KEYS; i++)
         assert_non_null(fgets(line, sizeof line, waiters[i].out));
-    sqlite_processes_pause_ms(20);
-    int64_t begin = now_us();
+    test_sleep_ms(20);
+    int64_t begin = test_now_us();
     for (int i = 0; i < KEYS; i++)
-        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
-                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err));
     for (int i = 0; i < KEYS; i++)
         assert_int_equal(end_worker(&waiters[i]), 0);
-    assert_true(now_us() - begin < 3000000);
+    assert_true(test_now_us() - begin < 3000000);
     syncguard_close(backend);
 }
 
@@ -394,7 +372,7 @@ static void no_wake_up_is_lost_in_thousands(void **state)
     char file[PATH_BYTES];
     child workers[MANY];
     write_file(beside(dir, "counter", file), "0\n", 2);
-    int64_t begin = now_us();
+    int64_t begin = test_now_us();
     for (int i = 0; i < MANY; i++)
         workers[i] = start_worker("relay", dir->url, "counter", file, "2", "1000", NULL);
     for (int i = 0; i < MANY; i++) {
@@ -403,7 +381,7 @@ static void no_wake_up_is_lost_in_thousands(void **state)
             print_error("%s", line);
         assert_int_equal(end_worker(&workers[i]), 0);
     }
-    int64_t took = now_us() - begin;
+    int64_t took = test_now_us() - begin;
     print_message("8000 hand-overs without polling in %.1f s\n", (double)took / 1e6);
     char log[PATH_BYTES];
     check_log(beside(dir, "counter.log", log), 8000);
@@ -442,8 +420,8 @@ static void a_forked_child_is_refused(void **state)
     syncguard_grant grant;
     syncguard_lock *lock = NULL;
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "scope", NULL, &lock, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "scope", NULL, &lock, &err));
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -462,7 +440,7 @@ static void a_forked_child_is_refused(void **state)
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "scope", NULL), 1);
     assert_true(syncguard_lock_held(lock));
     syncguard_lock_dispose(lock);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -499,14 +477,14 @@ static void steps_of_the_wall_clock_change_nothing(void **state)
     if (system(command) != 0)
         fail_msg("faketime does not work here");
     syncguard_backend *backend = open_file(dir->file);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err));
     assert_true(held_at(dir, "+1h")); /* not freed */
     assert_true(held_at(dir, "-1h"));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
-    sqlite_processes_pause_ms(1300);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 100, NULL, &grant, &err));
+    test_sleep_ms(1300);
     assert_false(held_at(dir, "-1h")); /* not prolonged */
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 100, NULL, &grant, &err));
     syncguard_close(backend);
 }
 

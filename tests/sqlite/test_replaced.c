@@ -10,17 +10,10 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Long enough for the second after which a lost file is opened again, on a slow machine. */
 #define SOON_US 20000000
-
-static void replaced_pause_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
 
 static void replaced_shell_run(const test_dir *dir, const char *commands)
 {
@@ -33,7 +26,7 @@ static syncguard_grant replaced_acquire(syncguard_backend *backend, const char *
 {
     syncguard_grant grant;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grant, &err));
     return grant;
 }
 
@@ -43,32 +36,21 @@ static child replaced_waiter_start(const test_dir *dir)
     child waiter = start_worker("wait", dir->url, "k", NULL);
     assert_non_null(fgets(line, sizeof line, waiter.out));
     assert_string_equal(line, "waiting\n");
-    replaced_pause_ms(100);
+    test_sleep_ms(100);
     return waiter;
 }
 
 static void replaced_waiter_end(child *waiter)
 {
     char line[400] = "";
-    int64_t begin = now_us();
+    int64_t begin = test_now_us();
     do {
         assert_non_null(fgets(line, sizeof line, waiter->out));
     } while (strcmp(line, "waiting\n") == 0);
     if (strtoll(line, NULL, 10) == 0)
         fail_msg("%s", line);
-    assert_true(now_us() - begin < SOON_US);
+    assert_true(test_now_us() - begin < SOON_US);
     assert_int_equal(end_worker(waiter), 0);
-}
-
-/* Connections that telemetry has counted as replaced. */
-static long sqlite_reconnects_total(const syncguard_backend *backend)
-{
-    static const char name[] = "\nsyncguard_reconnects_total{";
-    static char text[65536];
-    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
-    const char *at = strstr(text, name);
-    assert_non_null(at);
-    return strtol(strchr(at, '}') + 1, NULL, 10);
 }
 
 /* Opening the file that has taken the place of the old one counts as a reconnect. */
@@ -78,17 +60,17 @@ static void a_new_file_is_a_reconnect(void **state)
     syncguard_backend *counted = NULL;
     syncguard_error err;
     assert_status(SYNCGUARD_OK,
-                  syncguard_telemetry_wrap(open_file(dir->file), NULL, &counted, &err), &err);
+                  syncguard_telemetry_wrap(open_file(dir->file), NULL, &counted, &err));
     (void)replaced_acquire(counted, "k");
-    assert_int_equal(sqlite_reconnects_total(counted), 0);
+    assert_int_equal(test_reconnects_total(counted), 0);
     replaced_shell_run(dir, "rm locks.db*");
-    for (int i = 0; i < 2000 && sqlite_reconnects_total(counted) == 0;
+    for (int i = 0; i < 2000 && test_reconnects_total(counted) == 0;
          i++) { /* it checks now and then */
         bool locked = false;
-        assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err), &err);
-        replaced_pause_ms(10);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
+        test_sleep_ms(10);
     }
-    assert_int_equal(sqlite_reconnects_total(counted), 1);
+    assert_int_equal(test_reconnects_total(counted), 1);
     (void)replaced_acquire(counted, "k");
     syncguard_close(counted);
 }
@@ -115,8 +97,7 @@ static void use_elsewhere(void *context, syncguard_log_level level, const char *
     (void)level;
     (void)message;
     user->lines++;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, replaced_handle_use, user), 0);
+    pthread_t thread = test_start_thread(replaced_handle_use, user);
     pthread_join(thread, NULL);
 }
 
@@ -130,14 +111,13 @@ static void the_log_callback_holds_up_nobody(void **state)
     options.log = use_elsewhere;
     options.log_context = &user;
     syncguard_error err;
-    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &user.backend, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &user.backend, &err));
     (void)replaced_acquire(user.backend, "k");
     replaced_shell_run(dir, "rm locks.db*");
     for (int i = 0; i < 2000 && user.lines < 2; i++) { /* it checks now and then */
         bool locked = false;
-        assert_status(SYNCGUARD_OK, syncguard_is_locked(user.backend, "k", NULL, &locked, &err),
-                      &err);
-        replaced_pause_ms(10);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(user.backend, "k", NULL, &locked, &err));
+        test_sleep_ms(10);
     }
     assert_int_equal(user.lines, 2); /* replaced, and reconnected */
     assert_int_equal(user.failed, 0);
@@ -168,8 +148,8 @@ static void a_waiter_goes_on_with_the_new_file(void **state)
         syncguard_error err;
         /* The holder learns of it. */
         assert_status(SYNCGUARD_ABSENT,
-                      syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err), &err);
-        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+                      syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, held.lock_id, NULL, &err));
         (void)replaced_acquire(backend, "k");
         assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "k", NULL), 1);
         syncguard_close(backend);
@@ -196,10 +176,10 @@ static void a_holder_learns_of_the_loss(void **state)
     options.on_lost_context = &lost;
     syncguard_error err;
     syncguard_lock *lock = NULL;
-    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err));
     replaced_shell_run(dir, "rm locks.db*");
     for (int i = 0; i < 200 && !atomic_load(&lost); i++)
-        replaced_pause_ms(50);
+        test_sleep_ms(50);
     assert_true(atomic_load(&lost));
     assert_false(syncguard_lock_held(lock));
     syncguard_lock_dispose(lock);
@@ -217,14 +197,13 @@ static void files_beside_the_database_are_noticed(void **state)
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     replaced_shell_run(dir, "rm locks.db-wal locks.db-shm");
     assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
-    replaced_pause_ms(20);
+    test_sleep_ms(20);
     syncguard_error err;
     syncguard_grant grant;
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
-                  &err);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
     /* All processes see the locks that had reached the database. */
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "before", NULL), 1);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 
@@ -242,12 +221,12 @@ static void a_replaced_wake_file_loses_no_release(void **state)
                                          : "cp locks.db-wake other && mv other locks.db-wake");
         /* A process that opens the store now has another file. */
         assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
-        replaced_pause_ms(200);
+        test_sleep_ms(200);
         syncguard_backend *other = open_file(dir->file);
-        assert_status(SYNCGUARD_OK, syncguard_release(other, held.lock_id, NULL, &err), &err);
-        int64_t begin = now_us();
+        assert_status(SYNCGUARD_OK, syncguard_release(other, held.lock_id, NULL, &err));
+        int64_t begin = test_now_us();
         replaced_waiter_end(&waiter);
-        assert_true(now_us() - begin < 2000000); /* its pauses are 5 s */
+        assert_true(test_now_us() - begin < 2000000); /* its pauses are 5 s */
         syncguard_close(other);
         syncguard_close(backend);
     }
@@ -264,11 +243,11 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
     replaced_shell_run(dir, "mv new.db locks.db");
-    replaced_pause_ms(20);
+    test_sleep_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
     assert_non_null(strstr(err.message, "-wal"));
     assert_non_null(strstr(err.message, dir->file));
     replaced_shell_run(dir, "rm locks.db-*");
@@ -292,11 +271,11 @@ static void a_failed_reopening_is_repeated(void **state)
     char line[400];
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
     replaced_shell_run(dir, "mv new.db locks.db");
-    replaced_pause_ms(20);
+    test_sleep_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err));
     replaced_shell_run(dir, "rm locks.db-*");
     for (int more = 1; more < 9; more++) {
         struct rlimit few = {(rlim_t)(lowest + more), before.rlim_max};
@@ -320,12 +299,12 @@ static void reused_inode_numbers_do_not_matter(void **state)
     for (int i = 0; i < 6; i++) {
         (void)replaced_acquire(backend, "k");
         replaced_shell_run(dir, "rm locks.db");
-        replaced_pause_ms(20);
+        test_sleep_ms(20);
         syncguard_grant grant;
         syncguard_error err;
         /* The handle notices the removal and closes its files; another process creates new ones. */
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                      syncguard_acquire(backend, "k", 1000, &call, &grant, &err), &err);
+                      syncguard_acquire(backend, "k", 1000, &call, &grant, &err));
         char line[400];
         assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
     }
@@ -336,23 +315,22 @@ static void reused_inode_numbers_do_not_matter(void **state)
 static void two_handles_of_a_process_reopen_together(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    call.timeout_ms = 3000;
+    syncguard_call call = test_call(3000);
     syncguard_backend *one = open_file(dir->file);
     syncguard_backend *two = open_file(dir->file);
     (void)replaced_acquire(one, "k");
     replaced_shell_run(dir, "rm locks.db");
-    replaced_pause_ms(20);
+    test_sleep_ms(20);
     syncguard_error err;
     syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_acquire(one, "k", 60000, &call, &grant, &err), &err);
+                  syncguard_acquire(one, "k", 60000, &call, &grant, &err));
     assert_non_null(strstr(err.message, "another handle"));
     bool locked = true;
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(two, "k", &call, &locked, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(two, "k", &call, &locked, &err));
     assert_false(locked);
     (void)replaced_acquire(one, "k");
-    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, "k", 1000, &call, &grant, &err), &err);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, "k", 1000, &call, &grant, &err));
     syncguard_close(one);
     syncguard_close(two);
 }

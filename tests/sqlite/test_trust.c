@@ -24,7 +24,7 @@ static void need_root(void)
 static void trust_expect_refusal(const char *path, const char *reason)
 {
     syncguard_error err;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err));
     if (strstr(err.message, reason) == NULL)
         fail_msg("%s: %s", path, err.message);
 }
@@ -34,8 +34,8 @@ static void trust_store_use(const char *path)
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(path);
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
 }
 

@@ -41,6 +41,7 @@
 
 #include "syncguard.h"
 #include "syncguard/sqlite.h"
+#include "test_support.h"
 
 static int sqlite_worker_fail(const char *what, syncguard_status status, const syncguard_error *err)
 {
@@ -237,9 +238,7 @@ static int sqlite_worker_wait(syncguard_backend *backend, const char *key)
     syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, &err);
     if (status != SYNCGUARD_OK)
         return sqlite_worker_fail("lock", status, &err);
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    printf("%" PRId64 "\n", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    printf("%" PRId64 "\n", test_now_us());
     syncguard_lock_dispose(lock);
     return 0;
 }

@@ -1,0 +1,71 @@
+# The tolerance has one definition: the libraries once more with another one, in a folder of their
+# own, and the contract suite's timeline over every store. The test of a store with its own copy fails.
+# Only files that name the constant are compiled again: all others cannot know it. A backend that
+# leaves the rule to the core names it nowhere.
+set(folder ${CMAKE_BINARY_DIR}/other-tolerance)
+get_property(backends GLOBAL PROPERTY SYNCGUARD_BACKENDS)
+set(libraries syncguard)
+foreach(backend ${backends})
+  list(APPEND libraries syncguard-${backend})
+endforeach()
+
+foreach(library ${libraries})
+  get_target_property(sources ${library}_objects SOURCES)
+  get_target_property(source_dir ${library}_objects SOURCE_DIR)
+  get_property(depends GLOBAL PROPERTY SYNCGUARD_DEPENDS_${library})
+  set(changed "")
+  set(names "")
+  foreach(source ${sources})
+    get_filename_component(source ${source} ABSOLUTE BASE_DIR ${source_dir})
+    file(STRINGS ${source} uses REGEX "SYNCGUARD_TIME_TOLERANCE_MS")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    if(uses)
+      list(APPEND changed ${source})
+      get_filename_component(name ${source} NAME_WE)
+      list(APPEND names ${name})
+    endif()
+  endforeach()
+  list(JOIN names "|" names)
+  foreach(depend ${depends})
+    if(depend MATCHES "^PkgConfig::(.*)$") # known only in the folder that searched for it
+      get_property(modules GLOBAL PROPERTY SYNCGUARD_MODULES_${CMAKE_MATCH_1})
+      syncguard_find(${CMAKE_MATCH_1} ${modules})
+    endif()
+  endforeach()
+  if(NOT library STREQUAL syncguard)
+    list(APPEND depends other-syncguard)
+  endif()
+  add_library(other-${library} SHARED ${changed}
+    "$<FILTER:$<TARGET_OBJECTS:${library}_objects>,EXCLUDE,/(${names})[.]c[.]o>" $<TARGET_OBJECTS:${library}>)
+  target_compile_options(other-${library} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/other_tolerance.h)
+  target_include_directories(other-${library} PRIVATE $<TARGET_PROPERTY:${library}_objects,INCLUDE_DIRECTORIES>)
+  target_link_libraries(other-${library} PRIVATE syncguard_settings ${depends})
+  set_target_properties(other-${library} PROPERTIES OUTPUT_NAME ${library} VERSION
+    ${PROJECT_VERSION} SOVERSION ${SYNCGUARD_ABI_MAJOR} LINKER_LANGUAGE C BUILD_WITH_INSTALL_RPATH ON
+    INSTALL_RPATH "$ORIGIN" LIBRARY_OUTPUT_DIRECTORY ${folder})
+endforeach()
+
+# tolerance_test(NAME COMMAND...): the command that gets the suite.
+function(tolerance_test name)
+  add_test(NAME tolerance_${name} COMMAND ${ARGN})
+  set_tests_properties(tolerance_${name} PROPERTIES TIMEOUT 120 LABELS "contract;nosan;novalgrind" ENVIRONMENT
+    "LD_LIBRARY_PATH=${folder};CONTRACT_TOLERANCE_MS=2000")
+endfunction()
+set(timeline $<TARGET_FILE:contract> --group time)
+tolerance_test(memory ${timeline} memory:)
+if(TARGET syncguard-sqlite)
+  tolerance_test(sqlite ${with_server} sqlite -- ${timeline} @URL)
+endif()
+if(TARGET syncguard-redis)
+  tolerance_test(redis ${with_server} redis-volatile -- ${timeline} @URL)
+  tolerance_test(redis_cluster ${with_server} redis-cluster -- ${timeline} @URL)
+endif()
+if(TARGET syncguard-postgres)
+  tolerance_test(postgres ${with_server} postgres -- ${timeline} @URL)
+endif()
+if(TARGET syncguard-firestore)
+  tolerance_test(firestore ${with_server} firestore-fake -- ${timeline} @URL)
+endif()
+add_test(NAME tolerance_no_copies COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/no_tolerance_copies.sh
+  ${CMAKE_SOURCE_DIR}/src/backends)
+set_tests_properties(tolerance_no_copies PROPERTIES LABELS contract)
