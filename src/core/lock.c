@@ -155,9 +155,10 @@ syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
         status = lock_claim(lock, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_backend *backend = lock->backend;
     status = lock_extend_claimed(lock, &op, err);
-    sg_lock_unclaim(lock);
-    sg_incidents_log_losses(lock->backend);
+    sg_lock_unclaim(lock); /* from now on, on_lost may dispose of it */
+    sg_incidents_log_losses(backend);
     if (status >= SYNCGUARD_OK)
         syncguard_error_clear(err);
     if (status == SYNCGUARD_OK && expires_at_ms != NULL)
@@ -247,9 +248,10 @@ syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *l
     if (claimed == SYNCGUARD_OK)
         sg_heartbeat_remove(&lock->backend->core->heartbeat, lock);
     syncguard_status status = lock_release_claimed(lock, claimed, limits, err);
+    syncguard_backend *backend = lock->backend;
     if (claimed == SYNCGUARD_OK)
         sg_lock_unclaim(lock);
-    sg_incidents_log_losses(lock->backend);
+    sg_incidents_log_losses(backend);
     return status;
 }
 
@@ -276,8 +278,9 @@ syncguard_status sg_lock_release_end(syncguard_lock *lock, const syncguard_relea
 {
     status = sg_release_once_end(lock->backend, op, lock->key, lock->key_length, status, err);
     lock_note_release(lock, status, err);
+    syncguard_backend *backend = lock->backend;
     sg_lock_unclaim(lock);
-    sg_incidents_log_losses(lock->backend);
+    sg_incidents_log_losses(backend);
     return status;
 }
 

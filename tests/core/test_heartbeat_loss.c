@@ -157,6 +157,47 @@ static void a_loss_triggers_the_abort_object(void **state)
     syncguard_close(&p->base);
 }
 
+static atomic_bool unclaim_slowly;
+
+void __real_sg_lock_unclaim(syncguard_lock *lock);
+void __wrap_sg_lock_unclaim(syncguard_lock *lock);
+
+void __wrap_sg_lock_unclaim(syncguard_lock *lock)
+{
+    __real_sg_lock_unclaim(lock);
+    if (atomic_load(&unclaim_slowly))
+        test_sleep_ms(200);
+}
+
+static void loss_dispose(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)context;
+    (void)reason;
+    syncguard_lock_dispose(lock);
+    atomic_fetch_add(&losses_told, 1);
+}
+
+/* The extend that finds the loss is the last user of the handle: it returns without a look at it.
+ */
+static void on_lost_may_dispose_during_the_extend_that_finds_the_loss(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = fake_extend_absent;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = 60000;
+    options.auto_extend = true;
+    options.on_lost = loss_dispose;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    atomic_store(&losses_told, 0);
+    atomic_store(&unclaim_slowly, true);
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    atomic_store(&unclaim_slowly, false);
+    assert_true(wait_for_count(&losses_told, 1));
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +207,7 @@ int main(void)
         cmocka_unit_test(a_hanging_store_does_not_delay_the_loss),
         cmocka_unit_test(a_request_does_not_delay_the_losses_of_others),
         cmocka_unit_test(on_lost_may_dispose_and_close),
+        cmocka_unit_test(on_lost_may_dispose_during_the_extend_that_finds_the_loss),
         cmocka_unit_test(on_lost_needs_auto_extend),
         cmocka_unit_test(a_loss_triggers_the_abort_object),
     };
